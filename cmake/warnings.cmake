@@ -1,0 +1,13 @@
+# One target that carries the flags every target of ours is compiled with.
+add_library(warploom_flags INTERFACE)
+target_compile_options(warploom_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX,C>:-Wall -Wextra -Wpedantic -Wshadow>
+  $<$<BOOL:${WARPLOOM_WERROR}>:-Werror>)
+if(WARPLOOM_SANITIZE)
+  target_compile_options(warploom_flags INTERFACE -fsanitize=${WARPLOOM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(warploom_flags INTERFACE -fsanitize=${WARPLOOM_SANITIZE})
+endif()
+target_include_directories(warploom_flags INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/kernels>)
