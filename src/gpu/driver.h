@@ -1,0 +1,134 @@
+// The CUDA driver, opened at run time. Its few entry points are declared here, so that the library builds without CUDA.
+//
+// Types and values are those of the CUDA driver API reference (stable ABI since CUDA 3.2, hence the _v2 symbols that
+// load_driver asks for).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "gpu/architecture.h"
+#include "warploom/status.h"
+
+namespace warploom::gpu {
+
+using DriverResult = int;                 ///< CUresult; 0 is success
+using DeviceHandle = int;                 ///< CUdevice
+using DevicePointer = std::uint64_t;      ///< CUdeviceptr
+using ContextHandle = struct ContextTag*;    ///< CUcontext
+using ModuleHandle = struct ModuleTag*;      ///< CUmodule
+using FunctionHandle = struct FunctionTag*;  ///< CUfunction
+using StreamHandle = struct StreamTag*;      ///< CUstream = cudaStream_t; nullptr is the default stream
+using EventHandle = struct EventTag*;        ///< CUevent
+
+/// The driver's functions under their own names. Filled by load_driver; every pointer is set.
+struct Driver {
+  std::string path;  ///< the file that was loaded
+  int version = 0;   ///< 1000 * major + 10 * minor, e.g. 13000: the newest CUDA this driver runs
+
+  DriverResult (*cuInit)(unsigned flags) = nullptr;
+  DriverResult (*cuDriverGetVersion)(int* version) = nullptr;
+  DriverResult (*cuGetErrorName)(DriverResult, const char** name) = nullptr;
+  DriverResult (*cuGetErrorString)(DriverResult, const char** text) = nullptr;
+
+  DriverResult (*cuDeviceGetCount)(int* count) = nullptr;
+  DriverResult (*cuDeviceGet)(DeviceHandle*, int ordinal) = nullptr;
+  DriverResult (*cuDeviceGetName)(char* name, int length, DeviceHandle) = nullptr;
+  DriverResult (*cuDeviceGetAttribute)(int* value, int attribute, DeviceHandle) = nullptr;
+  DriverResult (*cuDeviceTotalMem)(std::size_t* bytes, DeviceHandle) = nullptr;
+
+  DriverResult (*cuDevicePrimaryCtxRetain)(ContextHandle*, DeviceHandle) = nullptr;
+  DriverResult (*cuCtxPushCurrent)(ContextHandle) = nullptr;
+  DriverResult (*cuCtxPopCurrent)(ContextHandle*) = nullptr;
+  DriverResult (*cuCtxGetCurrent)(ContextHandle*) = nullptr;
+  DriverResult (*cuCtxGetDevice)(DeviceHandle*) = nullptr;
+  DriverResult (*cuCtxSynchronize)() = nullptr;
+
+  DriverResult (*cuModuleLoadData)(ModuleHandle*, const void* image) = nullptr;
+  DriverResult (*cuModuleUnload)(ModuleHandle) = nullptr;
+  DriverResult (*cuModuleGetFunction)(FunctionHandle*, ModuleHandle, const char* name) = nullptr;
+  DriverResult (*cuFuncGetAttribute)(int* value, int attribute, FunctionHandle) = nullptr;
+  DriverResult (*cuFuncSetAttribute)(FunctionHandle, int attribute, int value) = nullptr;
+  DriverResult (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int* blocks, FunctionHandle, int threads,
+                                                              std::size_t shared_bytes) = nullptr;
+  DriverResult (*cuLaunchKernel)(FunctionHandle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                                 unsigned block_y, unsigned block_z, unsigned shared_bytes, StreamHandle,
+                                 void** arguments, void** extra) = nullptr;
+
+  DriverResult (*cuMemAlloc)(DevicePointer*, std::size_t bytes) = nullptr;
+  DriverResult (*cuMemFree)(DevicePointer) = nullptr;
+  DriverResult (*cuMemcpyHtoD)(DevicePointer, const void* host, std::size_t bytes) = nullptr;
+  DriverResult (*cuMemcpyDtoH)(void* host, DevicePointer, std::size_t bytes) = nullptr;
+  DriverResult (*cuMemcpyHtoDAsync)(DevicePointer, const void* host, std::size_t bytes, StreamHandle) = nullptr;
+  DriverResult (*cuMemcpyDtoHAsync)(void* host, DevicePointer, std::size_t bytes, StreamHandle) = nullptr;
+  DriverResult (*cuMemsetD8Async)(DevicePointer, unsigned char value, std::size_t bytes, StreamHandle) = nullptr;
+  DriverResult (*cuPointerGetAttribute)(void* value, int attribute, DevicePointer) = nullptr;
+
+  DriverResult (*cuStreamSynchronize)(StreamHandle) = nullptr;
+  DriverResult (*cuEventCreate)(EventHandle*, unsigned flags) = nullptr;
+  DriverResult (*cuEventDestroy)(EventHandle) = nullptr;
+  DriverResult (*cuEventRecord)(EventHandle, StreamHandle) = nullptr;
+  DriverResult (*cuEventSynchronize)(EventHandle) = nullptr;
+  DriverResult (*cuEventElapsedTime)(float* milliseconds, EventHandle start, EventHandle end) = nullptr;
+};
+
+/// CUfunction_attribute.
+enum FunctionAttribute : int {
+  function_shared_bytes = 1,
+  function_local_bytes = 3,
+  function_registers = 4,
+  function_max_dynamic_shared_bytes = 8,
+};
+
+/// Opens the driver library `name`, takes its functions and initialises it. Error: runtime_error that says whether the
+/// library, a symbol or the initialisation failed, and what to install.
+Result<Driver> load_driver(const std::string& name);
+
+/// The process's driver: libcuda.so.1 loaded on the first call, from any thread; the outcome, good or bad, is kept.
+Result<const Driver*> driver();
+
+/// Ok, or runtime_error "what failed: CUDA_ERROR_NAME (text)".
+Status driver_status(const Driver& driver, DriverResult result, std::string_view what);
+
+struct DeviceInfo {
+  int ordinal = 0;
+  std::string name;
+  int major = 0, minor = 0;  ///< compute capability
+  int sm_count = 0;
+  int shared_bytes_per_block = 0;  ///< the most a block may ask for (opt-in)
+  int shared_bytes_per_sm = 0;
+  int registers_per_sm = 0;
+  int l2_bytes = 0;
+  int clock_khz = 0;
+  std::size_t memory_bytes = 0;
+
+  /// The device's own architecture; `specific` asks for its `a` form (sm_90a).
+  Architecture architecture(bool specific = false) const { return {major, minor, specific}; }
+};
+
+Result<int> device_count();
+/// Error: invalid_value when there is no such device.
+Result<DeviceInfo> device_info(int ordinal);
+/// The device whose memory `pointer` names. Error: invalid_value when it is not memory of a CUDA device.
+Result<int> device_of_pointer(const void* pointer);
+
+/// Makes a device's primary context current for the life of the object: the context that the CUDA runtime, and so torch,
+/// uses. The context is retained on first use and kept until the process ends.
+class ContextScope {
+ public:
+  static Result<ContextScope> enter(int device);
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+  ContextScope(ContextScope&& other) noexcept : driver_(std::exchange(other.driver_, nullptr)) {}
+  ContextScope& operator=(ContextScope&&) = delete;
+  ~ContextScope();
+
+ private:
+  explicit ContextScope(const Driver* driver) : driver_(driver) {}
+  const Driver* driver_;
+};
+
+}  // namespace warploom::gpu

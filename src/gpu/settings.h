@@ -1,0 +1,24 @@
+// The four settings of run-time compilation. There are no others.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace warploom::gpu {
+
+struct Settings {
+  /// WARPLOOM_CACHE_DIR: where compiled kernels are kept. Default: $XDG_CACHE_HOME/warploom, else ~/.cache/warploom.
+  /// Empty: kernels are kept in memory only.
+  std::string cache_directory;
+  /// WARPLOOM_PACKS: folders made by `warploom compile`, separated by colons; only ever read.
+  std::vector<std::string> pack_directories;
+  /// WARPLOOM_KEEP_SOURCES: a folder that takes the expanded source of every kernel that is compiled. Empty: none kept.
+  std::string keep_sources_directory;
+  /// WARPLOOM_VERBOSE (anything but empty and 0): tell on stderr what is compiled, found and refused.
+  bool verbose = false;
+};
+
+/// The settings that the environment describes.
+Settings settings_from_environment();
+
+}  // namespace warploom::gpu
