@@ -10,4 +10,5 @@ endif()
 target_include_directories(warploom_flags INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/kernels>)
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/kernels>
+  $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>)

@@ -1,0 +1,110 @@
+// The C ABI: checks a call, sends it to its back end, and turns errors and exceptions into a status and a message.
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "cpu/attention.h"
+#include "gpu/attention.h"
+#include "gpu/information.h"
+#include "last_error.h"
+#include "problem/validate.h"
+#include "warploom/version.h"
+#include "warploom/warploom.h"
+
+namespace {
+
+using warploom::Result;
+using warploom::Status;
+
+Status validate(const warploom_attention* call) {
+  if (call == nullptr) return Status::invalid_value("call is null; pass a warploom_attention");
+  if (Status status = warploom::validate_description(*call); !status.ok()) return status;
+  // The values of a GPU call's lengths are in device memory: its back end reads them when asked to.
+  return call->device == WARPLOOM_CPU ? warploom::validate_values(*call) : Status();
+}
+
+/// Gives the text to the caller, who releases it with warploom_free.
+Status give(const Result<std::string>& made, char** text) {
+  if (!made.ok()) return made.status();
+  *text = static_cast<char*>(std::malloc(made->size() + 1));
+  if (*text == nullptr) return Status::runtime_error("out of memory");
+  std::memcpy(*text, made->c_str(), made->size() + 1);
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* warploom_version(void) { return WARPLOOM_VERSION; }
+uint32_t warploom_abi_version(void) { return WARPLOOM_ABI_VERSION; }
+const char* warploom_last_error(void) { return warploom::last_error().c_str(); }
+
+void warploom_attention_init(warploom_attention* call) {
+  std::memset(call, 0, sizeof *call);
+  call->abi_version = WARPLOOM_ABI_VERSION;
+  call->struct_bytes = sizeof *call;
+  call->max_seqlen_q = call->max_seqlen_k = WARPLOOM_FROM_CU_SEQLENS;
+  call->seqused_q_all = call->seqused_k_all = -1;
+  call->num_contexts_all = call->num_targets_all = -1;
+  call->left = call->right = WARPLOOM_UNBOUNDED;
+  call->target_group_size = 1;
+}
+
+int warploom_validate(const warploom_attention* call) {
+  return warploom::guarded([&] { return validate(call); });
+}
+
+int warploom_run(const warploom_attention* call) {
+  return warploom::guarded([&] {
+    if (Status status = validate(call); !status.ok()) return status;
+    return call->device == WARPLOOM_CPU ? warploom::cpu::run(*call) : warploom::gpu::run(*call);
+  });
+}
+
+int warploom_warmup(const warploom_attention* call) {
+  return warploom::guarded([&] {
+    if (Status status = validate(call); !status.ok()) return status;
+    return call->device == WARPLOOM_CPU ? Status() : warploom::gpu::warmup(*call);
+  });
+}
+
+int warploom_explain(const warploom_attention* call, char** text) {
+  return warploom::guarded([&] {
+    if (Status status = validate(call); !status.ok()) return status;
+    if (call->device == WARPLOOM_CPU) return give(warploom::cpu::explain(*call), text);
+    return give(warploom::gpu::explain(*call), text);
+  });
+}
+
+int warploom_devices(char** text) {
+  return warploom::guarded([&] { return give(warploom::gpu::devices_json(), text); });
+}
+
+int warploom_info(char** text) {
+  return warploom::guarded([&] { return give(warploom::gpu::information_json(), text); });
+}
+
+void warploom_free(char* text) { std::free(text); }
+
+int warploom_set_num_threads(int32_t count) {
+  return warploom::guarded([&] {
+    if (count < 0) return Status::invalid_value("count = " + std::to_string(count) + " is negative; 0 means all processors");
+    warploom::cpu::set_num_threads(count);
+    return Status();
+  });
+}
+
+int32_t warploom_get_num_threads(void) { return warploom::cpu::num_threads(); }
+
+int warploom_add_library_directory(const char* path) {
+  return warploom::guarded([&] {
+    if (path == nullptr) return Status::invalid_value("path is null; pass a folder");
+    warploom::gpu::add_library_directory(path);
+    return Status();
+  });
+}
+
+}  // extern "C"
