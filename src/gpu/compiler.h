@@ -1,24 +1,27 @@
 // From a kernel request to a cubin: memory, then the user's cache, then packs, then NVRTC.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gpu/architecture.h"
-#include "gpu/nvrtc.h"
+#include "gpu/kernel_sources.h"
+#include "gpu/nvrtc_search.h"
 #include "gpu/resources.h"
 #include "gpu/settings.h"
-#include "gpu/kernel_sources.h"
 #include "warploom/status.h"
 
 namespace warploom::gpu {
 
 /// One variant of one kernel.
 struct KernelRequest {
-  std::string entry_file;   ///< path below kernels/, e.g. "attention/hstu_forward_sm80.cu"
-  std::string config_text;  ///< C++ put before the entry file, printed from a plain config struct; may use #include "..."
+  std::string entry_file;  ///< path below kernels/, e.g. "attention/hstu_forward_sm80.cu"
+  std::string
+      config_text;  ///< C++ put before the entry file, printed from a plain config struct; may use #include "..."
   std::string kernel_name;  ///< an extern "C" __global__ function of the entry file
   Architecture architecture;
 
@@ -46,16 +49,27 @@ struct CompilerCounters {
   std::uint64_t memory_hits = 0;
   std::uint64_t disk_hits = 0;
   std::uint64_t pack_hits = 0;
+  std::uint64_t damaged_files = 0;  ///< files of the cache or a pack that were passed over
 };
 
-/// Thread safe. The process has one (compiler()); tests and `warploom compile` make their own with other settings.
+struct CompilerOptions {
+  Settings settings;
+  SourceLookup sources = embedded_source;
+  std::function<std::vector<NvrtcCandidate>()> nvrtc_candidates = gpu::nvrtc_candidates;
+  /// How long another process may hold a kernel's lock before this one compiles all the same.
+  std::chrono::milliseconds lock_wait = std::chrono::seconds(30);
+};
+
+/// Thread safe. The process has one (compiler()); tests and `warploom compile` make their own with other options.
 class Compiler {
  public:
-  explicit Compiler(Settings settings, SourceLookup sources = embedded_source);
+  explicit Compiler(CompilerOptions options);
+  explicit Compiler(Settings settings);
   ~Compiler();
 
   /// The kernel of `request`, compiled only when no memory, cache or pack has it. Errors: runtime_error with the
-  /// compiler's log, NVRTC's version, the driver's version and the architecture; invalid_value for an unknown entry file.
+  /// compiler's log, NVRTC's version, the driver's version and the architecture, or with the NVRTCs that were refused;
+  /// invalid_value for an unknown entry file or an include that cannot be resolved.
   Result<CubinPointer> get(const KernelRequest& request);
 
   /// All of them, `threads` at a time (0: one a core); results in the order of the requests.
@@ -72,7 +86,7 @@ class Compiler {
 /// The process's compiler. Its settings are those of configure(), else of the environment.
 Compiler& compiler();
 
-/// Sets the settings of compiler(). Error: invalid_value after its first use.
+/// Sets the settings of compiler(). Error: invalid_value after the first use of compiler().
 Status configure(Settings settings);
 
 }  // namespace warploom::gpu

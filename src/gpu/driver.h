@@ -15,16 +15,16 @@
 
 namespace warploom::gpu {
 
-using DriverResult = int;                 ///< CUresult; 0 is success
-using DeviceHandle = int;                 ///< CUdevice
-using DevicePointer = std::uint64_t;      ///< CUdeviceptr
+using DriverResult = int;                    ///< CUresult; 0 is success
+using DeviceHandle = int;                    ///< CUdevice
+using DevicePointer = std::uint64_t;         ///< CUdeviceptr
 using ContextHandle = struct ContextTag*;    ///< CUcontext
 using ModuleHandle = struct ModuleTag*;      ///< CUmodule
 using FunctionHandle = struct FunctionTag*;  ///< CUfunction
 using StreamHandle = struct StreamTag*;      ///< CUstream = cudaStream_t; nullptr is the default stream
 using EventHandle = struct EventTag*;        ///< CUevent
 
-/// The driver's functions under their own names. Filled by load_driver; every pointer is set.
+/// The driver's functions under their own names. Filled by load_driver: every pointer is set.
 struct Driver {
   std::string path;  ///< the file that was loaded
   int version = 0;   ///< 1000 * major + 10 * minor, e.g. 13000: the newest CUDA this driver runs
@@ -83,12 +83,19 @@ enum FunctionAttribute : int {
   function_max_dynamic_shared_bytes = 8,
 };
 
-/// Opens the driver library `name`, takes its functions and initialises it. Error: runtime_error that says whether the
-/// library, a symbol or the initialisation failed, and what to install.
+/// Opens the driver library `name` and takes its functions; does not initialise it. Error: runtime_error that says
+/// whether the library or a symbol is missing, and what to install.
 Result<Driver> load_driver(const std::string& name);
 
-/// The process's driver: libcuda.so.1 loaded on the first call, from any thread; the outcome, good or bad, is kept.
+/// The process's driver: libcuda.so.1 loaded and initialised on the first call, from any thread; the outcome, good or
+/// bad, is kept.
 Result<const Driver*> driver();
+
+/// Its version without initialising it: a process that only compiles may still fork children that use the GPU.
+Result<int> driver_version();
+
+/// "13.0" for 13000.
+std::string cuda_version_text(int version);
 
 /// Ok, or runtime_error "what failed: CUDA_ERROR_NAME (text)".
 Status driver_status(const Driver& driver, DriverResult result, std::string_view what);
@@ -115,8 +122,8 @@ Result<DeviceInfo> device_info(int ordinal);
 /// The device whose memory `pointer` names. Error: invalid_value when it is not memory of a CUDA device.
 Result<int> device_of_pointer(const void* pointer);
 
-/// Makes a device's primary context current for the life of the object: the context that the CUDA runtime, and so torch,
-/// uses. The context is retained on first use and kept until the process ends.
+/// Makes a device's primary context current for the life of the object: the context that the CUDA runtime, and so
+/// torch, uses. The context is retained on first use and kept until the process ends.
 class ContextScope {
  public:
   static Result<ContextScope> enter(int device);

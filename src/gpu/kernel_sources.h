@@ -25,9 +25,10 @@ using SourceLookup = std::function<std::optional<std::string_view>(std::string_v
 /// The lookup over kernel_files().
 std::optional<std::string_view> embedded_source(std::string_view path);
 
-/// One translation unit without includes: `prefix`, then the entry file, with every #include "path" (relative to kernels/)
-/// replaced by that file, each file once, and #line marks so that the compiler's messages name the real files.
-/// Error: invalid_value for an include that is not in kernels/ (any <...> is one), with the file and line that ask for it.
+/// One translation unit without includes: `prefix`, then the entry file, with every #include "path" (relative to
+/// kernels/) replaced by that file, each file once, and #line marks so that the compiler's messages name the real
+/// files. Error: invalid_value for an include that is not in kernels/ (any <...> is one), with the file and line that
+/// ask for it.
 Result<std::string> expand_source(std::string_view prefix, std::string_view entry_file,
                                   const SourceLookup& sources = embedded_source);
 

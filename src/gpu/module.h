@@ -19,8 +19,8 @@ struct LoadedKernel {
 };
 
 /// Loads `cubin` into the device's primary context, once per device, cubin and amount of shared memory, and raises its
-/// limit of dynamic shared memory to `dynamic_shared_bytes`. Errors: runtime_error with the driver's words, its version,
-/// NVRTC's version and the architecture.
+/// limit of dynamic shared memory to `dynamic_shared_bytes`. Errors: runtime_error with the driver's words, its
+/// version, NVRTC's version and the architecture.
 Result<const LoadedKernel*> load_kernel(const CubinPointer& cubin, int device, int dynamic_shared_bytes);
 
 struct LaunchShape {
@@ -28,8 +28,8 @@ struct LaunchShape {
   std::uint32_t block_x = 1, block_y = 1, block_z = 1;
 };
 
-/// Puts the kernel on the stream, with kernel.dynamic_shared_bytes of shared memory. `arguments` points to one pointer a
-/// kernel parameter. An empty grid is a no-op.
+/// Puts the kernel on the stream, with kernel.dynamic_shared_bytes of shared memory. `arguments` points to one pointer
+/// a kernel parameter. An empty grid is a no-op.
 Status launch(const LoadedKernel& kernel, const LaunchShape& shape, StreamHandle stream, void** arguments);
 
 }  // namespace warploom::gpu
