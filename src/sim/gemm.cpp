@@ -202,8 +202,6 @@ std::vector<std::string> notes(const GemmScenario& s) {
     lines.push_back("each consumer has a whole " + std::to_string(s.tile_m) + " x " + std::to_string(s.tile_n) +
                     " tile, for comparison's sake; no register file holds " +
                     std::to_string(s.tile_m * s.tile_n / 128) + " accumulators a thread");
-  if (!specialized_scheme && s.consumers > 1)
-    lines.push_back("consumers has no effect: the scheme is one executor that loads and computes");
   if (specialized_scheme && s.producer == Producer::tma && !s.machine.has_tma)
     lines.push_back(s.machine.name + " has no TMA; pass producer = cp_async for what it can do");
   return lines;

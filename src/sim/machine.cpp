@@ -61,6 +61,12 @@ void visit_fields(Machine& machine, Visitor&& visit) {
   visit("has_tma", machine.has_tma);
 }
 
+std::string number_text(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
 template <typename T>
 bool holds(const nlohmann::json& value) {
   if constexpr (std::is_same_v<T, std::string>) return value.is_string();
@@ -136,7 +142,7 @@ Status validate(const Machine& machine) {
     const bool cost = field_name == "latency" || field_name.starts_with("issue_");
     if constexpr (std::is_same_v<T, double>) {
       if (!(field > 0) || !std::isfinite(field))
-        status = Status::invalid_value(field_name + " = " + nlohmann::json(field).dump() + " must be above 0 (a rate)");
+        status = Status::invalid_value(field_name + " = " + number_text(field) + " must be a finite number above 0");
     } else if constexpr (std::is_same_v<T, std::int64_t>) {
       if (field < (cost ? 0 : 1) || field > kLongestOperation)
         status = Status::invalid_value(field_name + " = " + std::to_string(field) + " must lie in [" +
