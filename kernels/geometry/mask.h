@@ -112,6 +112,19 @@ struct Ranges {
     }
     return next;
   }
+  /// The first run of neighbouring tiles, at or after `tile`, that all hold members: [begin, end) in tiles, empty when
+  /// there is none.
+  WARPLOOM_HD constexpr Interval next_run(int tile, int size) const {
+    const int begin = next_tile(tile, size);
+    if (begin == kUnbounded) return {};
+    int end = begin + 1;
+    for (int pass = 0; pass < kMaxParts; ++pass) {  // each pass may append the parts that the one before it reached
+      for (const Interval& part : parts) {
+        if (!part.empty() && part.begin / size <= end) end = max_of(end, (part.end + size - 1) / size);
+      }
+    }
+    return {begin, end};
+  }
 };
 
 /// Exactly the columns that at least one of the query rows sees.

@@ -1,0 +1,41 @@
+// Shared memory: addresses, plain accesses, and asynchronous copies into it (PTX ISA, "cp.async").
+#pragma once
+
+#include "ptx/types.h"
+
+namespace warploom::ptx {
+
+/// The 32-bit address of a pointer into shared memory.
+__device__ __forceinline__ uint32 shared_address(const void* pointer) {
+  return static_cast<uint32>(__cvta_generic_to_shared(pointer));
+}
+
+/// 16 bytes from global to shared memory past L1, or 16 zero bytes when `valid` is false (then nothing is read).
+__device__ __forceinline__ void cp_async_16(uint32 shared, const void* global, bool valid) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+
+/// Closes the group of the copies this thread has issued since the last one.
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// Waits until at most `Newest` of this thread's groups are in flight. Other threads' copies need a barrier after it.
+template <int Newest>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(uint32 address, uint32 value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ uint4 load_shared_16(uint32 address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+}  // namespace warploom::ptx
