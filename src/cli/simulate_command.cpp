@@ -92,7 +92,7 @@ void print_run(const sim::Run& run, const sim::Window& window) {
 template <typename Scenario>
 int simulate_one(const RunOptions& options) {
   Scenario scenario;
-  if (const Status status = sim::apply(scenario, options.parameters.given()); !status.ok()) return report(status);
+  if (const Status status = sim::configure(scenario, options.parameters.given()); !status.ok()) return report(status);
   Result<sim::Run> run = sim::run_scenario(scenario, {.reverse_ties = options.reverse_ties});
   if (!run.ok()) return report(run.status());
   for (const std::string& name : sim::without_effect(scenario, options.parameters.given()))

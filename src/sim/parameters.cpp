@@ -207,7 +207,7 @@ std::vector<std::string> without_effect(const AttentionScenario& scenario, const
 }
 
 template <typename Scenario>
-Status apply(Scenario& scenario, const Settings& settings) {
+Status configure(Scenario& scenario, const Settings& settings) {
   for (const bool machine_turn : {true, false})
     for (const auto& [name, text] : settings) {
       if ((name == "machine") != machine_turn) continue;
@@ -223,7 +223,7 @@ Status apply(Scenario& scenario, const Settings& settings) {
   return validate(scenario);
 }
 
-template Status apply(GemmScenario&, const Settings&);
-template Status apply(AttentionScenario&, const Settings&);
+template Status configure(GemmScenario&, const Settings&);
+template Status configure(AttentionScenario&, const Settings&);
 
 }  // namespace warploom::sim

@@ -29,10 +29,10 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 /// Applies the settings, the machine first since the others change it, and validates. An unknown name is an error that
 /// lists the known ones.
 template <typename Scenario>
-Status apply(Scenario& scenario, const Settings& settings);
+Status configure(Scenario& scenario, const Settings& settings);
 
-extern template Status apply(GemmScenario&, const Settings&);
-extern template Status apply(AttentionScenario&, const Settings&);
+extern template Status configure(GemmScenario&, const Settings&);
+extern template Status configure(AttentionScenario&, const Settings&);
 
 /// Which of the settings the scheme does not look at ("stages" of the synchronous loop): they are accepted, and said to
 /// be so.

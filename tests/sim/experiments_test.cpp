@@ -76,7 +76,8 @@ TEST(Rows, AgreeWithTheDefinitionAtEveryWidth) {
 
 TEST(Parameters, TheMachineComesFirstWhateverTheOrder) {
   GemmScenario scenario;
-  ASSERT_TRUE(apply(scenario, {{"latency", "900"}, {"machine", "b200"}, {"scheme", "register"}, {"k", "128.0"}}).ok());
+  ASSERT_TRUE(
+      configure(scenario, {{"latency", "900"}, {"machine", "b200"}, {"scheme", "register"}, {"k", "128.0"}}).ok());
   EXPECT_EQ(scenario.machine.name, "b200");
   EXPECT_EQ(scenario.machine.latency, 900);
   EXPECT_EQ(scenario.k, 128);
@@ -86,7 +87,7 @@ TEST(Parameters, TheMachineComesFirstWhateverTheOrder) {
 TEST(Parameters, BadValuesNameTheArgument) {
   const auto message = [](Settings settings) {
     GemmScenario scenario;
-    return apply(scenario, settings).message();
+    return configure(scenario, settings).message();
   };
   EXPECT_NE(message({{"k", "12x"}}).find("k = '12x' must be a whole number"), std::string::npos);
   EXPECT_NE(message({{"k", ""}}).find("must be a whole number"), std::string::npos);
@@ -122,7 +123,7 @@ TEST(Machines, FilesNeedEveryFieldAndNoOther) {
 }
 
 TEST(JsonShape, HasTheKeysOfTheContract) {
-  const Result<Run> run = run_scenario(GemmScenario{});
+  const auto run = run_scenario(GemmScenario{});
   const Json json = run_json(*run, *resolve({}, run->timeline));
   EXPECT_EQ(json["makespan"], 68294);
   for (const char* resource : {"TC", "MEM", "SFU", "FMA"}) {
