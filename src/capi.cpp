@@ -7,7 +7,8 @@
 
 #include "cpu/attention.h"
 #include "gpu/attention.h"
-#include "gpu/information.h"
+#include "gpu/nvrtc_search.h"
+#include "information.h"
 #include "last_error.h"
 #include "problem/validate.h"
 #include "warploom/version.h"
@@ -80,11 +81,11 @@ int warploom_explain(const warploom_attention* call, char** text) {
 }
 
 int warploom_devices(char** text) {
-  return warploom::guarded([&] { return give(warploom::gpu::devices_json(), text); });
+  return warploom::guarded([&] { return give(warploom::devices_json(), text); });
 }
 
 int warploom_info(char** text) {
-  return warploom::guarded([&] { return give(warploom::gpu::information_json(), text); });
+  return warploom::guarded([&] { return give(warploom::information_json(), text); });
 }
 
 void warploom_free(char* text) { std::free(text); }
@@ -102,7 +103,7 @@ int32_t warploom_get_num_threads(void) { return warploom::cpu::num_threads(); }
 int warploom_add_library_directory(const char* path) {
   return warploom::guarded([&] {
     if (path == nullptr) return Status::invalid_value("path is null; pass a folder");
-    warploom::gpu::add_library_directory(path);
+    warploom::gpu::add_search_directory(path);
     return Status();
   });
 }

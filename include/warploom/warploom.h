@@ -156,8 +156,8 @@ typedef struct warploom_attention {
   int32_t num_contexts_all; /* used when the pointer is null: every sequence with at least one key; negative: not given */
   int32_t num_targets_all;
   int64_t target_group_size;   /* >= 1 */
-  const int32_t* intervals;    /* (interval_heads, Tq, num_intervals, 2) contiguous, or null; replaces every rule above */
-  int64_t interval_heads;      /* 1 or H */
+  const int32_t* intervals;    /* (interval_heads, Tq, num_intervals, 2) contiguous; null is fine when it is empty */
+  int64_t interval_heads;      /* 1 or H: this is an interval mask, which replaces every rule above; 0: it is none */
   int64_t num_intervals;
 
   double alpha;

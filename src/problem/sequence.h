@@ -21,6 +21,8 @@ struct Sequence {
 };
 
 inline bool is_dense(const warploom_attention& call) { return call.cu_seqlens_q == nullptr; }
+/// Whether the mask is a list of intervals for each row.
+inline bool has_interval_mask(const warploom_attention& call) { return call.interval_heads != 0; }
 
 /// Entry b of cu_seqlens_q or cu_seqlens_k. Host-readable memory only, as everything below.
 int64_t cumulative_length_q(const warploom_attention& call, int64_t b);

@@ -137,7 +137,10 @@ Status check_mask(const warploom_attention& call) {
   if (call.right < 0) return bad_value("right = ", call.right, " is negative; pass 0 or more, or None for no limit");
   if (call.target_group_size < 1) return bad_value("target_group_size = ", call.target_group_size, " is below 1");
   const bool counts = has_contexts(call) || has_targets(call);
-  if (call.intervals != nullptr || call.num_intervals != 0) {
+  if (!has_interval_mask(call) && (call.intervals != nullptr || call.num_intervals != 0)) {
+    return bad_value("intervals has 0 heads; it must have 1 or q's ", call.heads);
+  }
+  if (has_interval_mask(call)) {
     if (counts || call.left != WARPLOOM_UNBOUNDED || call.right != WARPLOOM_UNBOUNDED) {
       return bad_value("intervals replace every other mask rule; leave out left, right, num_contexts and num_targets");
     }
@@ -145,7 +148,7 @@ Status check_mask(const warploom_attention& call) {
     if (call.interval_heads != 1 && call.interval_heads != call.heads) {
       return bad_value("intervals has ", call.interval_heads, " heads; it must have 1 or q's ", call.heads);
     }
-    if (call.intervals == nullptr && call.total_q > 0) return bad_value("intervals is missing (null)");
+    if (call.intervals == nullptr && call.total_q > 0 && call.num_intervals > 0) return bad_value("intervals is missing (null)");
     return {};
   }
   if (counts && call.right != 0) {

@@ -3,9 +3,7 @@
 
 #include <string>
 
-#include "warploom/status.h"
-
-namespace warploom::gpu {
+namespace warploom {
 
 /// An array of {"name", "kind": "cpu" | "cuda", "architecture", ...}; the CPU is always there and comes first.
 std::string devices_json();
@@ -14,7 +12,4 @@ std::string devices_json();
 /// cache's folders, and the settings.
 std::string information_json();
 
-/// A folder that is searched for NVRTC before the usual places.
-void add_library_directory(const std::string& path);
-
-}  // namespace warploom::gpu
+}  // namespace warploom
