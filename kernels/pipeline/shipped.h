@@ -1,0 +1,24 @@
+// The table of shipped pipelines: what `warploom check` checks. A new pipeline is a description and a row here.
+#pragma once
+
+#include "pipeline/attention_protocols.h"
+#include "pipeline/gemm_protocols.h"
+
+namespace warploom::pipeline {
+
+struct Pipeline {
+  const char* name;
+  const char* summary;
+  Protocol (*describe)(const Sizes&);
+};
+
+inline constexpr Pipeline kShippedPipelines[] = {
+    {"cp-async", "multi-stage cp.async ring, every warpgroup loads and computes", &cp_async_ring},
+    {"specialized", "producer warp and a ring that all consumers read", &specialized_ring},
+    {"ping-pong", "producer warp; consumers take whole tiles in turns", &ping_pong},
+    {"persistent", "producer hands work items over through a ring of tile slots", &persistent},
+    {"two-stage", "attention, next scores under this softmax, no turns", &two_stage_attention},
+    {"turns", "attention with K and V rings and a turn a step", &attention_in_turns},
+};
+
+}  // namespace warploom::pipeline

@@ -1,0 +1,49 @@
+// Turns: named barriers that make consumers use the tensor core one after the other (ping-pong), and the one table of
+// named barrier ids. Consumer w waits in bar.sync of its own barrier; its predecessor does bar.arrive there.
+#pragma once
+
+#include "pipeline/protocol.h"
+
+namespace warploom::pipeline {
+
+/// Ids of named barriers. 0 is __syncthreads.
+inline constexpr int kAllThreadsId = 0;
+inline constexpr int kFirstTurnId = 1;
+
+struct Turns {
+  int count = 0;  ///< consumers that take turns; with one there is nothing to order
+  int first = 0;  ///< handle of consumer 0's barrier
+};
+
+WARPLOOM_HD constexpr Turns add_turns(Protocol& protocol, int consumers) {
+  const Turns turns{consumers, protocol.num_named};
+  for (int w = 0; consumers > 1 && w < consumers; ++w) {
+    protocol.add_named_barrier({"turn", w}, 2 * kWarpgroup, kFirstTurnId + w);
+  }
+  return turns;
+}
+
+template <class Actor>
+WARPLOOM_HD constexpr void take_turn(Actor& consumer, const Turns& turns, int who) {
+  if (turns.count > 1) consumer.sync(turns.first + who);
+}
+
+template <class Actor>
+WARPLOOM_HD constexpr void pass_turn(Actor& consumer, const Turns& turns, int who) {
+  if (turns.count > 1) consumer.signal(turns.first + (who + 1) % turns.count);
+}
+
+/// Before the first turn: the last consumer gives it to consumer 0.
+template <class Actor>
+WARPLOOM_HD constexpr void open_turns(Actor& consumer, const Turns& turns, int who) {
+  if (who == turns.count - 1) pass_turn(consumer, turns, who);
+}
+
+/// After the last turn somebody is left with a turn that nobody wants: `next` takes it, so that the barriers end as
+/// they began.
+template <class Actor>
+WARPLOOM_HD constexpr void close_turns(Actor& consumer, const Turns& turns, int who, int next) {
+  if (who == next) take_turn(consumer, turns, who);
+}
+
+}  // namespace warploom::pipeline
