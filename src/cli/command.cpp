@@ -29,6 +29,10 @@ int report(const Status& status) {
   return status.code() == StatusCode::runtime_error ? exit_check_failed : exit_usage;
 }
 
+int report_if_error(const Status& status) {
+  return status.ok() ? static_cast<int>(exit_success) : report(status);
+}
+
 void JsonOption::add_to(CLI::App& command) {
   option_ = command.add_option("--json", file_, "Write the result as JSON to FILE; - or no FILE: standard output");
   option_->type_name("[FILE]")->expected(0, 1);
@@ -45,7 +49,8 @@ Status JsonOption::write(const Json& value) const {
   }
   std::ofstream file(file_, std::ios::binary | std::ios::trunc);
   file << text << std::flush;
-  if (!file) return Status::runtime_error("--json " + file_ + ": the file could not be written; check folder, rights and space");
+  if (!file)
+    return Status::runtime_error("--json " + file_ + ": the file could not be written; check folder, rights and space");
   return {};
 }
 

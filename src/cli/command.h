@@ -46,6 +46,8 @@ void on_run(CLI::App& command, std::function<int()> run);
 /// Prints "warploom: <message>" on standard error; returns exit_usage for invalid values and types (they come from the
 /// command line) and exit_check_failed for everything else. `return report(status);` ends a subcommand.
 int report(const Status& status);
+/// The same when there is an error, else exit_success: `return report_if_error(json.write(value));`
+int report_if_error(const Status& status);
 
 /// The option `--json [FILE]`.
 class JsonOption {

@@ -8,7 +8,9 @@
 
 namespace warploom::cli {
 
-bool is_terminal(std::FILE* stream) { return isatty(fileno(stream)) == 1; }
+bool is_terminal(std::FILE* stream) {
+  return isatty(fileno(stream)) == 1;
+}
 
 std::string paint(Colour colour, std::string_view text, std::FILE* stream) {
   static constexpr const char* codes[] = {"1", "2", "31", "32", "33", "34", "36"};

@@ -1,33 +1,11 @@
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <string>
 
 #include "history/history.h"
+#include "history/random.h"
 
 namespace warploom::history {
-namespace {
-
-/// SplitMix64. The standard library's distributions differ between implementations; these don't.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-
-  /// In (0, 1).
-  double uniform() {
-    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z ^= z >> 31;
-    return (static_cast<double>(z >> 12) + 0.5) * 0x1p-52;
-  }
-  double normal() { return std::sqrt(-2 * std::log(uniform())) * std::cos(2 * std::numbers::pi * uniform()); }
-
- private:
-  std::uint64_t state_;
-};
-
-}  // namespace
 
 Histories generate(std::int64_t users, std::int64_t num_items, std::uint64_t seed) {
   Random random(seed);

@@ -1,0 +1,14 @@
+// The list of subcommands.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace warploom::cli {
+
+/// Adds every subcommand of `warploom` to the application.
+void add_commands(CLI::App& app);
+
+/// The whole command: parses, runs, prints errors; returns the exit code.
+int run_command(int argc, const char* const* argv);
+
+}  // namespace warploom::cli

@@ -1,0 +1,10 @@
+// `warploom explain`: which kernel, tile and schedule a problem gets, and why.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace warploom::cli {
+
+void add_explain_command(CLI::App& app);
+
+}  // namespace warploom::cli
