@@ -26,7 +26,7 @@ struct Schedule {
     return static_cast<long long>(query_tiles) * sequences * heads;
   }
 
-  /// Item `index`, 0 <= index < items(): every item exactly once.
+  /// Item `index`, 0 <= index < items() < 2^31 (a grid's limit): every item exactly once.
   WARPLOOM_HD constexpr WorkItem item(long long index) const {
     const long long pairs = static_cast<long long>(sequences) * heads;
     const long long group = index / (static_cast<long long>(pairs_in_group) * query_tiles);
