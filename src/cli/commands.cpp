@@ -7,7 +7,6 @@
 #include "cli/explain_command.h"
 #include "cli/info_command.h"
 #include "cli/simulate_command.h"
-#include "cli/simulate_command.h"
 #include "warploom/warploom.h"
 
 namespace warploom::cli {
@@ -15,7 +14,6 @@ namespace warploom::cli {
 void add_commands(CLI::App& app) {
   add_info_command(app);
   add_explain_command(app);
-  add_simulate_command(app);
   add_simulate_command(app);
 }
 
