@@ -1,0 +1,238 @@
+"""A call's arguments as one flat tuple: the order of the torch operators' schemas and of ``_call.py``.
+
+    q, k, v, bias, position, time                                          tensors with gradients
+    cu_seqlens_q, ..., time_bucket                                         other tensors
+    max_seqlen_q, ..., check_inputs                                        numbers
+    HSTU: divisor_rows (tensor), divisor, bias_scaled_by_alpha; softmax: softcap
+
+Here user-level arguments become that tuple; kinds of Python numbers and of descriptions are checked, nothing else.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from typing import Any
+
+from . import _layout
+from ._biases import BucketedBias, DenseBias, PackedBias
+from ._masks import IntervalMask, Mask
+
+Flat = tuple[Any, ...]
+
+# Positions in the flat tuple.
+BIAS, POSITION, TIME = 3, 4, 5
+NUM_DIFFERENTIABLE = 6
+NUM_COMMON = 30
+BIAS_KIND = 28
+TENSOR_NAMES = (
+    "q",
+    "k",
+    "v",
+    "bias",
+    "position",
+    "time",
+    "cu_seqlens_q",
+    "cu_seqlens_k",
+    "seqused_q",
+    "seqused_k",
+    "num_contexts",
+    "num_targets",
+    "intervals",
+    "timestamps",
+    "time_bucket",
+)
+DIVISOR_ROWS = NUM_COMMON  # HSTU's only tensor behind the numbers
+
+_NO_BIAS = (None, None, None, None, None, _layout.NO_BIAS, _layout.ROWS_AUTO)
+_ROWS = {"k": _layout.ROWS_KEY, "q": _layout.ROWS_QUERY}
+_INT32_MAX = 2**31 - 1
+
+
+def kind_name(value: Any) -> str:
+    """What a value is, for a message: "list", "torch.Tensor"."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_integer(value: Any) -> bool:
+    return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
+
+
+def _integer(name: str, value: Any) -> int:
+    if type(value) is int:
+        return value
+    if not is_integer(value):
+        raise TypeError(f"{name} is a {kind_name(value)}; pass an int, or None where the signature has None")
+    return operator.index(value)
+
+
+def _optional_integer(name: str, value: Any) -> int | None:
+    return None if value is None else _integer(name, value)
+
+
+def _real(name: str, value: Any) -> float:
+    if type(value) is float:
+        return value
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is a {kind_name(value)}; pass a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} = {value} does not fit a double") from None
+
+
+def _optional_real(name: str, value: Any) -> float | None:
+    return None if value is None else _real(name, value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if value is True or value is False:
+        return bool(value)
+    if type(value).__name__ in ("bool", "bool_") and getattr(value, "shape", ()) == ():
+        return bool(value)  # NumPy's
+    raise TypeError(f"{name} is a {kind_name(value)}; pass True or False")
+
+
+def _window(name: str, value: Any) -> int | None:
+    """A window's side; anything beyond the ABI's int64 is as good as unbounded."""
+    side = _optional_integer(name, value)
+    return None if side is None or side >= _layout.UNBOUNDED else max(side, -(2**63))
+
+
+def _counts(name: str, value: Any) -> tuple[Any, int | None]:
+    """A per-sequence argument: (tensor, None), (None, int for all), or (None, None)."""
+    if value is None:
+        return None, None
+    if not is_integer(value):
+        return value, None  # a tensor; the back end checks its kind
+    count = operator.index(value)
+    if count < 0:
+        raise ValueError(f"{name} = {count} is negative; pass 0 or more, or None")
+    if count > _INT32_MAX:
+        raise ValueError(f"{name} = {count} exceeds every sequence; pass a count <= the sequences' lengths")
+    return None, count
+
+
+def _length(name: str, value: Any) -> int | None:
+    length = _optional_integer(name, value)
+    if length is not None and not 0 <= length < 2**63:
+        raise ValueError(f"{name} = {length} is not a length; pass the longest sequence's, or None to read cu_seqlens")
+    return length
+
+
+def _bias_rows(rows: Any, default: int | None) -> int:
+    if rows is None and default is not None:
+        return default
+    if not isinstance(rows, str):
+        raise TypeError(f'rows is a {kind_name(rows)}; pass "k" or "q"')
+    if rows not in _ROWS:
+        raise ValueError(f'rows = "{rows}" is unknown; pass "k" (rows counted in key coordinates) or "q"')
+    return _ROWS[rows]
+
+
+def _flatten_bias(bias: Any) -> Flat:
+    """(bias, position, time, timestamps, time_bucket, kind, rows)"""
+    if bias is None:
+        return _NO_BIAS
+    if isinstance(bias, DenseBias):
+        return (bias.values, None, None, None, None, _layout.DENSE_BIAS, _bias_rows(bias.rows, _layout.ROWS_AUTO))
+    if isinstance(bias, PackedBias):
+        return (bias.values, None, None, None, None, _layout.PACKED_BIAS, _bias_rows(bias.rows, None))
+    if isinstance(bias, BucketedBias):
+        return (
+            None,
+            bias.position,
+            bias.time,
+            bias.timestamps,
+            bias.time_bucket,
+            _layout.BUCKETED_BIAS,
+            _layout.ROWS_AUTO,
+        )
+    # A plain tensor; the back end checks that it is one.
+    return (bias, None, None, None, None, _layout.DENSE_BIAS, _layout.ROWS_AUTO)
+
+
+def flatten(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    mask: Any,
+    bias: Any,
+    alpha: Any,
+    max_seqlen_q: Any,
+    max_seqlen_k: Any,
+    seqused_q: Any,
+    seqused_k: Any,
+    deterministic: Any,
+    check_inputs: Any,
+) -> Flat:
+    """The part of the flat tuple that both operators share."""
+    intervals: Any = None
+    left = right = None
+    num_contexts, num_contexts_all, num_targets, num_targets_all = None, None, None, None
+    group_size, from_history_end = 1, False
+    if isinstance(mask, Mask):
+        left, right = _window("left", mask.left), _window("right", mask.right)
+        num_contexts, num_contexts_all = _counts("num_contexts", mask.num_contexts)
+        num_targets, num_targets_all = _counts("num_targets", mask.num_targets)
+        group_size = min(_integer("target_group_size", mask.target_group_size), _layout.UNBOUNDED)
+        from_history_end = _flag("target_window_from_history_end", mask.target_window_from_history_end)
+    elif isinstance(mask, IntervalMask):
+        intervals = mask.intervals
+        if intervals is None:
+            raise TypeError("intervals is None; pass an int32 tensor (H or 1, Tq, n, 2)")
+    else:
+        raise TypeError(f"mask is a {kind_name(mask)}; pass warploom.Mask or warploom.IntervalMask")
+    used_q, used_q_all = _counts("seqused_q", seqused_q)
+    used_k, used_k_all = _counts("seqused_k", seqused_k)
+    values, position, time, timestamps, time_bucket, bias_kind, bias_rows = _flatten_bias(bias)
+    return (
+        q,
+        k,
+        v,
+        values,
+        position,
+        time,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        used_q,
+        used_k,
+        num_contexts,
+        num_targets,
+        intervals,
+        timestamps,
+        time_bucket,
+        _length("max_seqlen_q", max_seqlen_q),
+        _length("max_seqlen_k", max_seqlen_k),
+        used_q_all,
+        used_k_all,
+        left,
+        right,
+        num_contexts_all,
+        num_targets_all,
+        group_size,
+        from_history_end,
+        _optional_real("alpha", alpha),
+        _flag("deterministic", deterministic),
+        _flag("check_inputs", check_inputs),
+        bias_kind,
+        bias_rows,
+    )
+
+
+def hstu_extras(divisor: Any, bias_scaled_by_alpha: Any) -> Flat:
+    """(divisor_rows, divisor, bias_scaled_by_alpha)"""
+    scaled = _flag("bias_scaled_by_alpha", bias_scaled_by_alpha)
+    if divisor is None:
+        return (None, None, scaled)
+    if isinstance(divisor, numbers.Real):
+        return (None, _real("divisor", divisor), scaled)
+    return (divisor, None, scaled)  # a tensor; the back end checks its kind
+
+
+def softmax_extras(softcap: Any) -> Flat:
+    """(softcap,)"""
+    return (0.0 if softcap is None else _real("softcap", softcap),)

@@ -1,0 +1,181 @@
+"""DLPack in both directions with ctypes alone: what serves `__dlpack__` objects when there is no torch.
+
+The structures are those of dlpack.h, version 0.x (capsules named "dltensor"), which every producer gives to a consumer
+that asks for no version.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from ._arguments import kind_name
+
+CPU = 1
+CUDA = 2
+
+# (type code, bits) -> name
+_DTYPES = {
+    (2, 16): "float16",
+    (2, 32): "float32",
+    (2, 64): "float64",
+    (4, 16): "bfloat16",
+    **{(0, bits): f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{(1, bits): f"uint{bits}" for bits in (8, 16, 32, 64)},
+    (6, 8): "bool",
+}
+_CODES = {name: code for code, name in _DTYPES.items()}
+_TYPESTRS = {"float16": "<f2", "float32": "<f4", "int32": "<i4", "int64": "<i8"}
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("index", ctypes.c_int32)]
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _ManagedTensor(ctypes.Structure):
+    pass
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_ManagedTensor))
+_ManagedTensor._fields_ = [("tensor", _Tensor), ("manager", ctypes.c_void_p), ("deleter", _Deleter)]
+
+_Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_capsule_new = ctypes.pythonapi.PyCapsule_New
+_capsule_new.restype = ctypes.py_object
+_capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, _Destructor]
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+# The same two on the address of a capsule that is being destroyed, which must not become a Python object again.
+_dying_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_NAME = b"dltensor"
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(1, shape[axis + 1])
+    return tuple(strides)
+
+
+def item_bytes(dtype: str) -> int:
+    return _CODES[dtype][1] // 8
+
+
+# --- producing --------------------------------------------------------------------------------------------------------
+
+# What is lent out through a capsule: address of its structure -> everything that must live until the deleter is called.
+_lent: dict[int, Any] = {}
+
+
+def _release(managed: Any) -> None:
+    _lent.pop(ctypes.addressof(managed.contents), None)
+
+
+def _destroy_unused(capsule: int) -> None:
+    """A capsule nobody consumed (a consumer renames it) gives its tensor back itself."""
+    if _dying_is_valid(capsule, _NAME):
+        _lent.pop(_dying_pointer(capsule, _NAME), None)
+
+
+_release_callback = _Deleter(_release)
+_destroy_unused_callback = _Destructor(_destroy_unused)
+
+
+class Array:
+    """A contiguous array in host memory: the result of a call on `__dlpack__` objects when torch is not installed.
+
+    Attributes: shape, dtype (a name such as "bfloat16"). Read it with any library's ``from_dlpack``.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        count = 1
+        for size in shape:
+            count *= size
+        self._buffer = ctypes.create_string_buffer(count * item_bytes(dtype) + 64)
+        self.address = -(-ctypes.addressof(self._buffer) // 64) * 64
+        if dtype in _TYPESTRS:
+            self.__array_interface__ = {
+                "version": 3,
+                "shape": shape,
+                "typestr": _TYPESTRS[dtype],
+                "data": (self.address, False),
+            }
+
+    def __repr__(self) -> str:
+        return f"warploom.Array(shape={self.shape}, dtype={self.dtype!r})"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (CPU, 0)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule of this array's memory. BufferError when another device or a copy is asked for."""
+        if dl_device is not None and tuple(dl_device) != (CPU, 0):
+            raise BufferError("this array is in host memory and does not move to another device")
+        if copy:
+            raise BufferError("this array lends its memory and makes no copy")
+        rank = len(self.shape)
+        managed = _ManagedTensor()
+        sizes = (ctypes.c_int64 * rank)(*self.shape)
+        strides = (ctypes.c_int64 * rank)(*contiguous_strides(self.shape))
+        code, bits = _CODES[self.dtype]
+        managed.tensor = _Tensor(self.address, _Device(CPU, 0), rank, _DataType(code, bits, 1), sizes, strides, 0)
+        managed.deleter = _release_callback
+        address = ctypes.addressof(managed)
+        _lent[address] = (self, managed, sizes, strides)
+        return _capsule_new(address, _NAME, _destroy_unused_callback)
+
+
+# --- consuming --------------------------------------------------------------------------------------------------------
+
+
+def read(name: str, producer: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], str, tuple[str, int], Any]:
+    """(address, shape, strides in elements, dtype, device, owner) of an object with `__dlpack__`.
+
+    The owner (the capsule, which is left unconsumed) keeps the memory alive and gives it back when it is released.
+    """
+    try:
+        capsule = producer.__dlpack__()
+    except (BufferError, RuntimeError, AttributeError) as error:
+        raise TypeError(f"{name} ({kind_name(producer)}) cannot be read through DLPack: {error}") from error
+    managed = ctypes.cast(_capsule_pointer(capsule, _NAME), ctypes.POINTER(_ManagedTensor)).contents
+    tensor = managed.tensor
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = (
+        tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else contiguous_strides(shape)
+    )
+    kind = (tensor.dtype.code, tensor.dtype.bits)
+    dtype = _DTYPES.get(kind, f"DLPack type {kind}") if tensor.dtype.lanes == 1 else "a vector type"
+    devices = {CPU: "cpu", CUDA: "cuda"}
+    device = (devices.get(tensor.device.kind, f"DLPack device {tensor.device.kind}"), tensor.device.index)
+    return (tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, capsule
