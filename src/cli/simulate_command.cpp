@@ -2,14 +2,17 @@
 
 #include <cstdio>
 #include <deque>
+#include <fstream>
 #include <memory>
 #include <optional>
 
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "sim/critical_path.h"
 #include "sim/experiments.h"
 #include "sim/json.h"
 #include "sim/parameters.h"
+#include "sim/pictures.h"
 #include "sim/rows.h"
 
 namespace warploom::cli {
@@ -51,8 +54,19 @@ struct RunOptions {
   std::optional<sim::Cycles> until;
   std::int64_t width = 72;
   bool reverse_ties = false;
+  std::string svg, perfetto;
   JsonOption json;
 };
+
+// Writes what `text()` makes, if the option was given.
+template <typename Text>
+Status write_file(const std::string& option, const std::string& path, Text text) {
+  if (path.empty()) return {};
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text() << std::flush;
+  if (file) return {};
+  return Status::runtime_error(option + " " + path + ": the file could not be written; check folder, rights and space");
+}
 
 void print_timeline(const sim::Run& run, const sim::Window& window) {
   std::printf("\n  %-4s 0%*s\n", "", static_cast<int>(window.width) - 1,
@@ -79,6 +93,8 @@ void print_run(const sim::Run& run, const sim::Window& window) {
   if (run.closed_form)
     std::printf("  closed form %s = %s\n", run.closed_form->formula.c_str(),
                 with_commas(run.closed_form->makespan).c_str());
+  std::printf("  critical path: %s\n",
+              sim::to_string(sim::shares(sim::critical_path(run.model, run.timeline))).c_str());
   for (sim::Resource r = 0; r < run.model.resources.size(); ++r) {
     const double percent = run.timeline.utilisation(r);
     std::printf("  %-4s %s %6.2f %%  %s cycles\n", run.model.resources[r].c_str(), bar(percent / 100, 30).c_str(),
@@ -93,7 +109,7 @@ template <typename Scenario>
 int simulate_one(const RunOptions& options) {
   Scenario scenario;
   if (const Status status = sim::configure(scenario, options.parameters.given()); !status.ok()) return report(status);
-  Result<sim::Run> run = sim::run_scenario(scenario, {.reverse_ties = options.reverse_ties});
+  Result<sim::Run> run = sim::run_scenario(scenario, {.reverse_ties = options.reverse_ties, .trace = true});
   if (!run.ok()) return report(run.status());
   for (const std::string& name : sim::without_effect(scenario, options.parameters.given()))
     run->notes.push_back(name + " has no effect here");
@@ -101,6 +117,12 @@ int simulate_one(const RunOptions& options) {
     if (const Status status = sim::validate_window(*options.until, options.width); !status.ok()) return report(status);
   const Result<sim::Window> window = sim::resolve({options.until.value_or(0), options.width}, run->timeline);
   if (!window.ok()) return report(window.status());
+  if (const Status status = write_file("--svg", options.svg, [&] { return sim::timeline_svg(*run, window->until); });
+      !status.ok())
+    return report(status);
+  if (const Status status = write_file("--perfetto", options.perfetto, [&] { return sim::perfetto_json(*run); });
+      !status.ok())
+    return report(status);
   if (options.json.prints_text()) print_run(*run, *window);
   if (const Status status = options.json.write(sim::run_json(*run, *window)); !status.ok()) return report(status);
   return exit_success;
@@ -115,6 +137,8 @@ void add_scenario_command(CLI::App& parent, const char* name, const char* descri
       ->type_name("N");
   command->add_option("--width", options->width, "Characters of the timeline")->type_name("N")->capture_default_str();
   command->add_flag("--reverse-ties", options->reverse_ties, "Process simultaneous events in reverse order");
+  command->add_option("--svg", options->svg, "Write the timeline as SVG")->type_name("FILE");
+  command->add_option("--perfetto", options->perfetto, "Write a trace for ui.perfetto.dev")->type_name("FILE");
   options->json.add_to(*command);
   on_run(*command, [options] { return simulate_one<Scenario>(*options); });
 }
@@ -146,7 +170,7 @@ void print_table(const std::vector<sim::Outcome>& outcomes) {
   std::printf("%s", table({"experiment", "what", "makespan", "TC %", "published", "ours", "agree"}, rows, 2).c_str());
 }
 
-int run_experiments(const std::vector<std::string>& names, const JsonOption& json) {
+int run_experiments(const std::vector<std::string>& names, const std::string& html, const JsonOption& json) {
   std::vector<sim::Experiment> chosen;
   for (const std::string& name : names) {
     const Result<sim::Experiment> found = sim::find_experiment(name);
@@ -158,11 +182,13 @@ int run_experiments(const std::vector<std::string>& names, const JsonOption& jso
   std::vector<sim::Outcome> outcomes;
   bool agree = true;
   for (const sim::Experiment& experiment : chosen) {
-    Result<sim::Outcome> outcome = sim::run_experiment(experiment);
+    Result<sim::Outcome> outcome = sim::run_experiment(experiment, {.trace = true});
     if (!outcome.ok()) return report(outcome.status());
     agree = agree && outcome->agrees();
     outcomes.push_back(std::move(*outcome));
   }
+  if (const Status status = write_file("--html", html, [&] { return sim::html_report(outcomes); }); !status.ok())
+    return report(status);
   if (json.prints_text()) {
     if (!all)
       for (const sim::Outcome& outcome : outcomes) {
@@ -198,6 +224,7 @@ int run_experiments(const std::vector<std::string>& names, const JsonOption& jso
 void add_simulate_command(CLI::App& app) {
   struct Options {
     std::vector<std::string> names;
+    std::string html;
     JsonOption json;
   };
   auto options = std::make_shared<Options>();
@@ -208,6 +235,7 @@ void add_simulate_command(CLI::App& app) {
                   "  warploom simulate gemm --scheme cp_async --stages 3\n"
                   "  warploom simulate attention --variant both --machine b200\n");
   command->add_option("experiment", options->names, "Named experiments (none: all)")->type_name("EXPERIMENT");
+  command->add_option("--html", options->html, "Write a report with every timeline")->type_name("FILE");
   options->json.add_to(*command);
   add_scenario_command<sim::GemmScenario>(
       *command, "gemm", "One GEMM scheme",
@@ -217,7 +245,7 @@ void add_simulate_command(CLI::App& app) {
       *command, "attention", "One attention schedule",
       "  warploom simulate attention --variant inter --until 6000\n"
       "  warploom simulate attention --variant both --step hstu --bias-bytes 2\n");
-  on_run(*command, [options] { return run_experiments(options->names, options->json); });
+  on_run(*command, [options] { return run_experiments(options->names, options->html, options->json); });
 }
 
 }  // namespace warploom::cli
