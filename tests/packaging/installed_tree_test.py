@@ -76,5 +76,5 @@ def test_missing_headers_are_named_together_with_their_packages(tmp_path: Path) 
     )
     assert done.returncode != 0
     message = " ".join(done.stderr.split())
-    assert "hwy/highway.h, CLI/CLI.hpp, nlohmann/json.hpp, gtest/gtest.h" in message
-    assert "sudo apt-get install libhwy-dev libcli11-dev nlohmann-json3-dev libgtest-dev" in message
+    assert "hwy/highway.h, nlohmann/json.hpp, CLI/CLI.hpp, gtest/gtest.h" in message
+    assert "sudo apt-get install libhwy-dev nlohmann-json3-dev libcli11-dev libgtest-dev" in message
