@@ -77,7 +77,8 @@ def _wrong_device(name: str, tensor: Any, device: Any) -> NoReturn:
 
 
 def _check_last_stride(name: str, tensor: Any, stride: tuple[int, ...]) -> None:
-    if stride[-1] != 1 and tensor.shape[-1] > 1:
+    # An array without elements has any strides.
+    if stride[-1] != 1 and tensor.shape[-1] > 1 and 0 not in tensor.shape:
         raise ValueError(
             f"{name} has strides {tuple(stride)}; its last dimension must be contiguous (stride 1), "
             f"pass {name}.contiguous()"

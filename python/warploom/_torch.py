@@ -138,14 +138,13 @@ _forward_ad = torch.autograd.forward_ad
 
 
 def _observed() -> bool:
-    """Whether a mode, a functorch transform, a tracer or forward-mode AD must see this call as an operator."""
-    return bool(
-        _function_modes()
-        or _dispatch_modes()
-        or _functorch() is not None
-        or _tracing() is not None
-        or _forward_ad._current_level >= 0
-    )
+    """Whether a mode, a tracer or forward-mode AD must see this call as an operator."""
+    return bool(_function_modes() or _dispatch_modes() or _tracing() is not None or _forward_ad._current_level >= 0)
+
+
+def _transformed() -> bool:
+    """Whether a torch.func transform is at work: it takes autograd functions, but no operators made in Python."""
+    return _functorch() is not None
 
 
 def _needs_grad(flat: Flat) -> bool:
@@ -171,7 +170,7 @@ def hstu(flat: Flat) -> Any:
     flat = _autocast(flat)
     if not plain or _observed() or not _direct_device(flat):
         return _ops.hstu_attention(*flat)
-    if _needs_grad(flat):
+    if _needs_grad(flat) or _transformed():
         return _apply_hstu(*flat)
     out, _ = _call.forward(_layout.HSTU, flat, _backend, False)
     return out
@@ -182,7 +181,7 @@ def softmax(flat: Flat, return_lse: bool) -> Any:
     flat = _autocast(flat)
     if not plain or _observed() or not _direct_device(flat):
         out, lse = _ops.softmax_attention(*flat)
-    elif _needs_grad(flat):
+    elif _needs_grad(flat) or _transformed():
         out, lse = _apply_softmax(*flat)
     else:
         out, lse = _call.forward(_layout.SOFTMAX, flat, _backend, return_lse)
@@ -345,8 +344,10 @@ def _softmax_setup(ctx: Any, inputs: Flat, output: tuple[Tensor, Tensor]) -> Non
 def _backward(name: str, kernel: Any, arguments: tuple[Any, ...], flat: Flat) -> Any:
     """Runs a backward operator, directly when nothing wants to see it."""
     plain = type(arguments[0]) in _PLAIN and type(flat[0]) in _PLAIN
-    if _is_grad_enabled() or not plain or _observed() or not _direct_device(flat):
+    if not plain or _observed() or not _direct_device(flat):
         return getattr(_ops, name)(*arguments)
+    if _is_grad_enabled() or _transformed():
+        return _apply_backward(name, kernel, *arguments)
     return kernel(*arguments)
 
 
@@ -367,6 +368,23 @@ def _softmax_gradients(ctx: Any, dout: Tensor | None, _: Any) -> tuple[Any, ...]
     return _input_gradients(ctx, flat, gradients, wanted)
 
 
+def _refuse_second(ctx: Any, *_: Any) -> Any:
+    raise RuntimeError(
+        "the gradients of warploom's attention are not differentiable: double backward is not served; detach the "
+        "gradients, or leave create_graph out"
+    )
+
+
+def _refuse_vmap(name: str) -> Any:
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError(
+            f"torch.vmap over warploom.{name} is not served; make the mapped axis the sequences of one batch: "
+            "4-D tensors, or cu_seqlens"
+        )
+
+    return refuse
+
+
 class _HstuFunction(torch.autograd.Function):
     """The eager call's autograd node: what the operator's registration does, without the dispatcher."""
 
@@ -376,6 +394,7 @@ class _HstuFunction(torch.autograd.Function):
 
     setup_context = staticmethod(_hstu_setup)
     backward = staticmethod(_hstu_gradients)
+    vmap = staticmethod(_refuse_vmap("hstu_attention"))
 
 
 class _SoftmaxFunction(torch.autograd.Function):
@@ -385,27 +404,30 @@ class _SoftmaxFunction(torch.autograd.Function):
 
     setup_context = staticmethod(_softmax_setup)
     backward = staticmethod(_softmax_gradients)
+    vmap = staticmethod(_refuse_vmap("softmax_attention"))
 
 
+class _BackwardFunction(torch.autograd.Function):
+    """The gradients themselves, as a node that refuses to be differentiated."""
+
+    @staticmethod
+    def forward(name: str, kernel: Any, *arguments: Any) -> Any:
+        return kernel(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    backward = staticmethod(_refuse_second)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, name: str, *arguments: Any) -> Any:
+        return _refuse_vmap(name)()
+
+
+_apply_backward: Any = _BackwardFunction.apply
 _apply_hstu: Any = _HstuFunction.apply
 _apply_softmax: Any = _SoftmaxFunction.apply
-
-
-def _refuse_second(ctx: Any, *_: Any) -> Any:
-    raise RuntimeError(
-        "the gradients of warploom's attention are not differentiable: double backward is not served; detach the "
-        "gradients, or leave create_graph out"
-    )
-
-
-def _refuse_vmap(name: str) -> Any:
-    def refuse(info: Any, in_dims: Any, *args: Any) -> Any:
-        raise RuntimeError(
-            f"torch.vmap over warploom.{name} is not served; make the mapped axis the sequences of one batch: "
-            "4-D tensors, or cu_seqlens"
-        )
-
-    return refuse
 
 
 def _register() -> Any:
