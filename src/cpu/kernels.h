@@ -1,0 +1,29 @@
+// The vector kernels, compiled once for each instruction set.
+#pragma once
+
+#include "cpu/plan.h"
+#include "cpu/scratch.h"
+
+namespace warploom::cpu {
+
+struct BackwardState;
+
+struct Kernels {
+  const char* name;
+  void (*forward)(const Plan& plan, const ForwardItem& item, Scratch& scratch);
+  void (*backward)(const Plan& plan, BackwardState& state, const BackwardUnit& unit, Scratch& scratch);
+  /// count consecutive values to and from float32 (float16, bfloat16: to nearest even).
+  void (*load_values)(const void* source, uint32_t dtype, int64_t count, float* target);
+  void (*store_values)(const float* source, int64_t count, uint32_t dtype, void* target);
+};
+
+/// Those of the best instruction set that this processor has (or that limit_instruction_set allows); null when it has
+/// none of those compiled in.
+const Kernels* kernels();
+
+/// Tests: the targets compiled in that this processor has, best first; use only the named one from now on (null: the
+/// best).
+int supported_targets(const Kernels** targets, int capacity);
+void use_target(const Kernels* target);
+
+}  // namespace warploom::cpu
