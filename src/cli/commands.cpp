@@ -3,10 +3,12 @@
 #include <cstdio>
 #include <exception>
 
+#include "cli/check_command.h"
 #include "cli/command.h"
 #include "cli/explain_command.h"
 #include "cli/info_command.h"
 #include "cli/simulate_command.h"
+#include "cli/verify_command.h"
 #include "warploom/warploom.h"
 
 namespace warploom::cli {
@@ -14,7 +16,9 @@ namespace warploom::cli {
 void add_commands(CLI::App& app) {
   add_info_command(app);
   add_explain_command(app);
+  add_verify_command(app);
   add_simulate_command(app);
+  add_check_command(app);
 }
 
 int run_command(int argc, const char* const* argv) {

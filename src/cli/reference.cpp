@@ -73,7 +73,7 @@ bool visible(const warploom_attention& call, const Shape& s, int64_t n, int64_t 
   if (call.interval_heads != 0) return false;  // lists of no intervals
   const int64_t r = s.key_row(i), h = s.seqlen_k - s.num_targets;
   const auto left_of = [&](int64_t row) { return call.left == WARPLOOM_UNBOUNDED || j >= row - call.left; };
-  if (r >= h && r >= 0 && s.num_targets > 0) {
+  if (r >= h && r >= 0) {
     const int64_t start = h + (r - h) / call.target_group_size * call.target_group_size;
     const int64_t window_row = (call.flags & WARPLOOM_WINDOW_FROM_HISTORY_END) != 0 ? h : r;
     return (left_of(window_row) && j < h) || (start <= j && j <= r);
@@ -286,9 +286,10 @@ class Computation {
     return rounding_ ? round_to(call_.dtype, value * scale) / scale : value;
   }
 
-  static void add(ReferenceTensor& tensor, int64_t index, double exact, double error) {
-    tensor.value[at(index)] += exact;
-    tensor.magnitude[at(index)] += std::fabs(exact);
+  /// Adds one term of a sum: what it is, how large it would be without cancellation inside it, how wrong it may be.
+  static void add(ReferenceTensor& tensor, int64_t index, double term, double magnitude, double error) {
+    tensor.value[at(index)] += term;
+    tensor.magnitude[at(index)] += magnitude;
     tensor.bound_squared[at(index)] += error * error;
   }
 
@@ -312,7 +313,7 @@ class Computation {
       const double p = rounded(pair.p, scale);
       for (int64_t d = 0; d < call_.value_dim; ++d) {
         const double v = values_[at(pair.j * call_.value_dim + d)] / n_divisor;
-        add(result_.out, out_row + d, p * v, roundoff_ * pair.p * v);
+        add(result_.out, out_row + d, p * v, std::fabs(pair.p * v), roundoff_ * pair.p * v);
       }
     }
     if (call_.pass == WARPLOOM_BACKWARD) backward_row(b, s, n, i, n_divisor, out_row);
@@ -347,26 +348,24 @@ class Computation {
       const double common = softmax ? pair.p * std::sqrt(delta_error) * pair.slope : 0;
       const double dz_error = std::hypot(roundoff_ * dz, common);
       const double ds = rounded(alpha * dz, ds_scale), ds_error = std::fabs(alpha) * dz_error;
-      const double amplified = dz == 0 ? 1 : dz_magnitude / std::fabs(dz);
+      const double ds_magnitude = std::fabs(alpha) * dz_magnitude;
       for (int64_t d = 0; d < call_.head_dim; ++d) {
         const int64_t dq = ((s.first_q + i) * call_.heads + n) * call_.head_dim + d;
         const int64_t dk = ((s.first_k + pair.j) * call_.key_heads + key_head) * call_.head_dim + d;
         const double key = keys_[at(pair.j * call_.head_dim + d)], query = query_[at(d)];
-        add(result_.dq, dq, ds * key, ds_error * key);
-        add(result_.dk, dk, ds * query, ds_error * query);
-        result_.dq.magnitude[at(dq)] += (amplified - 1) * std::fabs(ds * key);
-        result_.dk.magnitude[at(dk)] += (amplified - 1) * std::fabs(ds * query);
+        add(result_.dq, dq, ds * key, ds_magnitude * std::fabs(key), ds_error * key);
+        add(result_.dk, dk, ds * query, ds_magnitude * std::fabs(query), ds_error * query);
       }
       const double p = rounded(pair.p, p_scale);
       for (int64_t d = 0; d < call_.value_dim; ++d) {
-        add(result_.dv, ((s.first_k + pair.j) * call_.key_heads + key_head) * call_.value_dim + d, p * dout_[at(d)],
-            roundoff_ * pair.p * dout_[at(d)]);
+        const double term = p * dout_[at(d)];
+        add(result_.dv, ((s.first_k + pair.j) * call_.key_heads + key_head) * call_.value_dim + d, term,
+            std::fabs(term), roundoff_ * term);
       }
-      const double dr = bias_scaled ? alpha * dz : dz, dr_error = bias_scaled ? ds_error : dz_error;
+      const double factor = bias_scaled ? alpha : 1;
       const auto add_bias = [&](ReferenceTensor& tensor, int64_t index) {
         if (index < 0) return;
-        add(tensor, index, rounded(dr, ds_scale), dr_error);
-        tensor.magnitude[at(index)] += (amplified - 1) * std::fabs(dr);
+        add(tensor, index, rounded(factor * dz, ds_scale), std::fabs(factor) * dz_magnitude, factor * dz_error);
       };
       add_bias(result_.bias, pair.place.gradient);
       add_bias(result_.position, pair.place.position);
