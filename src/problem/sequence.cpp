@@ -52,16 +52,19 @@ Sequence sequence_at(const warploom_attention& call, int64_t b) {
   s.mask.seqlen_k = static_cast<int>(per_sequence(call.seqused_k, call.seqused_k_all, b, s.slot_k, s.slot_k));
   s.mask.left = clamp_window(call.left);
   s.mask.right = clamp_window(call.right);
-  s.mask.num_contexts =
-      static_cast<int>(per_sequence(call.num_contexts, call.num_contexts_all, b, s.mask.seqlen_k, 0));
+  s.mask.num_contexts = static_cast<int>(per_sequence(call.num_contexts, call.num_contexts_all, b, s.mask.seqlen_k, 0));
   s.mask.num_targets = static_cast<int>(per_sequence(call.num_targets, call.num_targets_all, b, s.mask.seqlen_k, 0));
   s.mask.target_group_size = clamp_window(call.target_group_size);
   s.mask.target_window_from_history_end = (call.flags & WARPLOOM_WINDOW_FROM_HISTORY_END) != 0;
   return s;
 }
 
-int64_t longest_slot_q(const warploom_attention& call) { return longest(call, call.max_seqlen_q, cumulative_length_q); }
-int64_t longest_slot_k(const warploom_attention& call) { return longest(call, call.max_seqlen_k, cumulative_length_k); }
+int64_t longest_slot_q(const warploom_attention& call) {
+  return longest(call, call.max_seqlen_q, cumulative_length_q);
+}
+int64_t longest_slot_k(const warploom_attention& call) {
+  return longest(call, call.max_seqlen_k, cumulative_length_k);
+}
 
 double effective_alpha(const warploom_attention& call) {
   return (call.flags & WARPLOOM_HAS_ALPHA) != 0 ? call.alpha : 1.0 / std::sqrt(static_cast<double>(call.head_dim));
@@ -82,7 +85,9 @@ double effective_divisor(const warploom_attention& call) {
   return static_cast<double>(std::max<int64_t>(1, effective_max_seqlen_q(call)));
 }
 
-int dtype_bytes(uint32_t dtype) { return dtype == WARPLOOM_FLOAT32 ? 4 : 2; }
+int dtype_bytes(uint32_t dtype) {
+  return dtype == WARPLOOM_FLOAT32 ? 4 : 2;
+}
 
 const char* dtype_name(uint32_t dtype) {
   switch (dtype) {

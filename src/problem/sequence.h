@@ -20,9 +20,13 @@ struct Sequence {
   int seqlen_k() const { return mask.seqlen_k; }
 };
 
-inline bool is_dense(const warploom_attention& call) { return call.cu_seqlens_q == nullptr; }
+inline bool is_dense(const warploom_attention& call) {
+  return call.cu_seqlens_q == nullptr;
+}
 /// Whether the mask is a list of intervals for each row.
-inline bool has_interval_mask(const warploom_attention& call) { return call.interval_heads != 0; }
+inline bool has_interval_mask(const warploom_attention& call) {
+  return call.interval_heads != 0;
+}
 
 /// Entry b of cu_seqlens_q or cu_seqlens_k. Host-readable memory only, as everything below.
 int64_t cumulative_length_q(const warploom_attention& call, int64_t b);
@@ -38,7 +42,8 @@ int64_t longest_slot_k(const warploom_attention& call);
 /// The tensor's element (sequence, row i, head n, 0), in elements from data.
 inline int64_t row_offset(const warploom_attention& call, const warploom_tensor& tensor, int64_t b, int64_t first_row,
                           int64_t i, int64_t n) {
-  const int64_t row = is_dense(call) ? b * tensor.batch_stride + i * tensor.row_stride : (first_row + i) * tensor.row_stride;
+  const int64_t row =
+      is_dense(call) ? b * tensor.batch_stride + i * tensor.row_stride : (first_row + i) * tensor.row_stride;
   return row + n * tensor.head_stride;
 }
 
