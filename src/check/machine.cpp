@@ -400,7 +400,7 @@ std::vector<std::string> Machine::describe(const State& state) const {
     std::string line = mbarrier_name(b) + ": phase " + std::to_string(barrier.phase) + " (parity " +
                        std::to_string(barrier.phase & 1) + "), " + std::to_string(meant.arrivals - barrier.pending) +
                        " of " + std::to_string(meant.arrivals) + " arrived";
-    if (barrier.transactions != 0) line += ", " + std::to_string(barrier.transactions) + " loads outstanding";
+    if (barrier.transactions != 0) line += ", " + std::to_string(barrier.transactions) + " to land";
     lines.push_back(line);
   }
   for (int b = 0; b < protocol_->num_named; ++b) {
