@@ -186,7 +186,7 @@ Status write_entry(const CacheSlot& slot, const CacheEntry& entry) {
       .append(little_endian(entry.cubin.size()))
       .append(little_endian(entry.log.size()))
       .append(bytes_of(sum));
-  // mkostemp makes files for their owner only; a cache that a group shares follows the process's umask via its folder.
+  // mkostemp makes files for their owner only. Who may read a kernel is decided by its folder, made under the umask.
   const bool written = write_all(file.descriptor, header) && write_all(file.descriptor, entry.cubin) &&
                        write_all(file.descriptor, entry.log) && ::fchmod(file.descriptor, 0644) == 0 &&
                        ::fsync(file.descriptor) == 0 && ::rename(temporary.c_str(), slot.entry_path().c_str()) == 0;

@@ -1,8 +1,8 @@
 #include "gpu/driver.h"
 
 #include <array>
+#include <map>
 #include <mutex>
-#include <vector>
 
 #include "gpu/dynamic_library.h"
 
@@ -77,28 +77,6 @@ std::string bind_all(const DynamicLibrary& library, Driver& driver) {
   return missing;
 }
 
-// The primary context of a device, retained once and never released: others (torch) use it until the process ends too.
-Result<ContextHandle> primary_context(const Driver& driver, int ordinal) {
-  static std::mutex mutex;
-  static std::vector<ContextHandle> contexts;
-  const std::lock_guard lock(mutex);
-  const auto index = static_cast<std::size_t>(ordinal);
-  if (index < contexts.size() && contexts[index] != nullptr) return contexts[index];
-  DeviceHandle device = 0;
-  if (Status status = driver_status(driver, driver.cuDeviceGet(&device, ordinal), "cuDeviceGet"); !status.ok()) {
-    return status;
-  }
-  ContextHandle context = nullptr;
-  const DriverResult result = driver.cuDevicePrimaryCtxRetain(&context, device);
-  if (Status status = driver_status(driver, result, "making the context of device " + std::to_string(ordinal));
-      !status.ok()) {
-    return status;
-  }
-  if (index >= contexts.size()) contexts.resize(index + 1, nullptr);
-  contexts[index] = context;
-  return context;
-}
-
 // The library with its functions, not yet initialised.
 const Result<Driver>& opened_driver() {
   static const Result<Driver> opened = load_driver("libcuda.so.1");
@@ -111,6 +89,38 @@ Status check_ordinal(int ordinal) {
   if (ordinal >= 0 && ordinal < *count) return {};
   return Status::invalid_value("device = " + std::to_string(ordinal) + " does not exist; this machine has " +
                                std::to_string(*count) + " CUDA device(s), numbered from 0");
+}
+
+// What is asked of a device once. Never destroyed: the context outlives static destructors, as torch's does.
+struct KnownDevices {
+  std::mutex mutex;
+  std::map<int, ContextHandle> contexts;
+  std::map<int, DeviceInfo> infos;
+};
+
+KnownDevices& known_devices() {
+  static KnownDevices& held = *new KnownDevices;
+  return held;
+}
+
+// The primary context of a device, retained once and never released: others (torch) use it until the process ends too.
+Result<ContextHandle> primary_context(const Driver& driver, int ordinal) {
+  KnownDevices& known = known_devices();
+  const std::lock_guard lock(known.mutex);
+  if (const auto found = known.contexts.find(ordinal); found != known.contexts.end()) return found->second;
+  if (Status status = check_ordinal(ordinal); !status.ok()) return status;
+  DeviceHandle device = 0;
+  if (Status status = driver_status(driver, driver.cuDeviceGet(&device, ordinal), "cuDeviceGet"); !status.ok()) {
+    return status;
+  }
+  ContextHandle context = nullptr;
+  const DriverResult result = driver.cuDevicePrimaryCtxRetain(&context, device);
+  if (Status status = driver_status(driver, result, "making the context of device " + std::to_string(ordinal));
+      !status.ok()) {
+    return status;
+  }
+  known.contexts.emplace(ordinal, context);
+  return context;
 }
 
 }  // namespace
@@ -181,6 +191,9 @@ Result<int> device_count() {
 }
 
 Result<DeviceInfo> device_info(int ordinal) {
+  KnownDevices& known = known_devices();
+  const std::lock_guard lock(known.mutex);
+  if (const auto found = known.infos.find(ordinal); found != known.infos.end()) return found->second;
   if (Status status = check_ordinal(ordinal); !status.ok()) return status;
   const Driver& cuda = **driver();
   DeviceHandle device = 0;
@@ -209,6 +222,7 @@ Result<DeviceInfo> device_info(int ordinal) {
       !status.ok()) {
     return status;
   }
+  known.infos.emplace(ordinal, info);
   return info;
 }
 
@@ -228,8 +242,9 @@ Result<int> device_of_pointer(const void* pointer) {
 }
 
 Result<ContextScope> ContextScope::enter(int device) {
-  if (Status status = check_ordinal(device); !status.ok()) return status;
-  const Driver& cuda = **driver();
+  const Result<const Driver*> found = driver();
+  if (!found.ok()) return found.status();
+  const Driver& cuda = **found;
   const Result<ContextHandle> context = primary_context(cuda, device);
   if (!context.ok()) return context.status();
   if (Status status = driver_status(cuda, cuda.cuCtxPushCurrent(*context), "cuCtxPushCurrent"); !status.ok()) {

@@ -117,7 +117,7 @@ struct DeviceInfo {
 };
 
 Result<int> device_count();
-/// Error: invalid_value when there is no such device.
+/// Asked of the driver once a device. Error: invalid_value when there is no such device.
 Result<DeviceInfo> device_info(int ordinal);
 /// The device whose memory `pointer` names. Error: invalid_value when it is not memory of a CUDA device.
 Result<int> device_of_pointer(const void* pointer);

@@ -1,5 +1,6 @@
 #include "gpu/nvrtc_search.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -18,15 +19,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The entries of a folder, sorted so that the order does not depend on the file system; none when it cannot be read.
-std::vector<fs::path> sorted_entries(const fs::path& directory) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    entries.push_back(it->path());
+// The names in a folder that begin with `prefix`, sorted so that the order does not depend on the file system; none
+// when the folder cannot be read. By readdir: a directory_iterator makes a path of each of the thousands of names in
+// /usr/lib, which cost more than all the rest of a warm start.
+std::vector<std::string> names_in(const fs::path& directory, std::string_view prefix) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(directory.c_str()), &closedir);
+  while (const dirent* entry = folder ? readdir(folder.get()) : nullptr) {
+    if (std::string_view(entry->d_name).starts_with(prefix)) names.emplace_back(entry->d_name);
   }
-  std::sort(entries.begin(), entries.end());
-  return entries;
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 // "12.4.127" gives 12.4, "13" gives 13 and no minor number.
@@ -47,33 +50,25 @@ std::optional<NameVersion> version_of_suffix(std::string_view text) {
   return version;
 }
 
-// The part after `.so.` when `name` is PREFIX.so.VERSION.
-std::optional<std::string_view> so_version(std::string_view name, std::string_view prefix) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  name.remove_prefix(prefix.size());
-  if (!name.starts_with(".so.")) return std::nullopt;
-  return name.substr(4);
+// The version in `name` when that is PREFIX.so.VERSION.
+std::optional<NameVersion> version_in_name(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix) || !name.substr(prefix.size()).starts_with(".so.")) return std::nullopt;
+  return version_of_suffix(name.substr(prefix.size() + 4));
 }
 
 // libnvrtc.so.13 tells the major version only. NVRTC itself opens libnvrtc-builtins.so.MAJOR.MINOR by that exact name,
 // so the builtins beside it tell the rest, unless several of one major version lie there.
-NvrtcVersion version_from_names(const fs::path& library, const std::vector<fs::path>& beside) {
+NvrtcVersion version_from_names(const fs::path& library, const std::vector<std::string>& beside) {
   std::error_code error;
-  const fs::path real = fs::canonical(library, error);
-  for (const fs::path& path : {library, real}) {
-    const std::string name = path.filename().string();
-    const std::optional<std::string_view> suffix = so_version(name, "libnvrtc");
-    const std::optional<NameVersion> version = suffix ? version_of_suffix(*suffix) : std::nullopt;
+  const std::string name = library.filename().string();
+  for (const std::string& known : {name, fs::canonical(library, error).filename().string()}) {
+    const std::optional<NameVersion> version = version_in_name(known, "libnvrtc");
     if (version && version->minor) return {version->major, *version->minor};
   }
-  const std::string name = library.filename().string();
-  const std::size_t so = name.find(".so.");
-  const std::optional<NameVersion> wanted = version_of_suffix(std::string_view(name).substr(so + 4));
+  const std::optional<NameVersion> wanted = version_of_suffix(std::string_view(name).substr(name.find(".so.") + 4));
   std::set<NvrtcVersion> found;
-  for (const fs::path& path : beside) {
-    const std::string builtins = path.filename().string();
-    const std::optional<std::string_view> suffix = so_version(builtins, "libnvrtc-builtins");
-    const std::optional<NameVersion> version = suffix ? version_of_suffix(*suffix) : std::nullopt;
+  for (const std::string& other : beside) {
+    const std::optional<NameVersion> version = version_in_name(other, "libnvrtc-builtins");
     if (version && version->minor && wanted && version->major == wanted->major) {
       found.insert({version->major, *version->minor});
     }
@@ -88,16 +83,17 @@ bool is_nvrtc_name(std::string_view name) {
 }
 
 void add_folder(const fs::path& directory, const std::string& origin, std::vector<NvrtcCandidate>& candidates) {
-  const std::vector<fs::path> entries = sorted_entries(directory);
+  const std::vector<std::string> names = names_in(directory, "libnvrtc");
   std::vector<NvrtcCandidate> here;
   std::set<fs::path> files;
-  for (const fs::path& path : entries) {
-    if (!is_nvrtc_name(path.filename().string())) continue;
+  for (const std::string& name : names) {
+    if (!is_nvrtc_name(name)) continue;
+    const fs::path path = directory / name;
     // libnvrtc.so.12 and libnvrtc.so.12.4.127 are one file; the shorter name comes first in the order.
     std::error_code error;
     const fs::path real = fs::canonical(path, error);
     if (error || !files.insert(real).second) continue;
-    NvrtcCandidate candidate{path.string(), origin, version_from_names(path, entries), ""};
+    NvrtcCandidate candidate{path.string(), origin, version_from_names(path, names), ""};
     if (candidate.version.known() && candidate.version < oldest_nvrtc) {
       candidate.refusal = "is NVRTC " + to_string(candidate.version) + ", too old: NVRTC " + to_string(oldest_nvrtc) +
                           " or newer is needed";
@@ -113,12 +109,11 @@ void add_folder(const fs::path& directory, const std::string& origin, std::vecto
 void add_below(const fs::path& directory, const std::string& origin, std::vector<NvrtcCandidate>& candidates) {
   add_folder(directory, origin, candidates);
   // Wheels of CUDA 13 and newer share nvidia/cuNN; CUDA 12 has a folder a package.
-  std::vector<fs::path> wheels = sorted_entries(directory / "nvidia");
+  std::vector<std::string> wheels = names_in(directory / "nvidia", "cu");
   std::reverse(wheels.begin(), wheels.end());
-  for (const fs::path& wheel : wheels) {
-    const std::string name = wheel.filename().string();
-    if (name.starts_with("cu") && name.size() > 2 && name[2] >= '0' && name[2] <= '9') {
-      add_folder(wheel / "lib", origin, candidates);
+  for (const std::string& name : wheels) {
+    if (name.size() > 2 && name[2] >= '0' && name[2] <= '9') {
+      add_folder(directory / "nvidia" / name / "lib", origin, candidates);
     }
   }
   add_folder(directory / "nvidia" / "cuda_nvrtc" / "lib", origin, candidates);
@@ -136,8 +131,9 @@ std::vector<fs::path> loader_folders() {
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     }
   }
-  for (const fs::path& file : sorted_entries("/etc/ld.so.conf.d")) {
-    std::ifstream lines(file);
+  const fs::path configuration = "/etc/ld.so.conf.d";
+  for (const std::string& name : names_in(configuration, "")) {
+    std::ifstream lines(configuration / name);
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with('/')) folders.emplace_back(line.substr(0, line.find_last_not_of(" \t\r") + 1));
     }
@@ -150,11 +146,10 @@ std::vector<fs::path> loader_folders() {
 
 std::vector<fs::path> toolkit_folders() {
   std::vector<fs::path> folders{"/usr/local/cuda/lib64"};
-  std::vector<fs::path> entries = sorted_entries("/usr/local");
-  std::reverse(entries.begin(), entries.end());
-  for (const fs::path& entry : entries) {
-    if (entry.filename().string().starts_with("cuda-")) folders.push_back(entry / "lib64");
-  }
+  const fs::path local = "/usr/local";
+  std::vector<std::string> toolkits = names_in(local, "cuda-");
+  std::reverse(toolkits.begin(), toolkits.end());
+  for (const std::string& name : toolkits) folders.push_back(local / name / "lib64");
   return folders;
 }
 
@@ -165,9 +160,8 @@ std::vector<fs::path> site_packages_of(const fs::path& file) {
     const fs::path name = folder.filename();
     if (name == "site-packages" || name == "dist-packages") found.push_back(folder);
   }
-  for (const fs::path& entry : sorted_entries(file.parent_path().parent_path() / "lib")) {
-    if (entry.filename().string().starts_with("python3")) found.push_back(entry / "site-packages");
-  }
+  const fs::path library = file.parent_path().parent_path() / "lib";
+  for (const std::string& name : names_in(library, "python3")) found.push_back(library / name / "site-packages");
   return found;
 }
 

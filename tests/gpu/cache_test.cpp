@@ -75,14 +75,20 @@ TEST(CacheEntryFile, EveryFlippedBitIsFound) {
   const CacheSlot slot = slot_in(directory.text());
   ASSERT_TRUE(write_entry(slot, sample).ok());
   const std::string whole = read_file(slot.entry_path());
+  // In place: rewriting a file of the same size is far quicker than truncating it a thousand times.
+  std::fstream file(slot.entry_path(), std::ios::in | std::ios::out | std::ios::binary);
+  const auto put = [&file](std::size_t at, char byte) {
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(byte).flush();
+  };
   for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) {
-    std::string broken = whole;
-    broken[bit / 8] = static_cast<char>(broken[bit / 8] ^ (1 << bit % 8));
-    write_file(slot.entry_path(), broken);
+    put(bit / 8, static_cast<char>(whole[bit / 8] ^ (1 << bit % 8)));
     const CacheRead read = read_entry(slot);
     ASSERT_EQ(read.fault, CacheFault::damaged) << "bit " << bit;
     ASSERT_FALSE(read.reason.empty());
+    put(bit / 8, whole[bit / 8]);
   }
+  EXPECT_EQ(read_entry(slot).fault, CacheFault::none);
 }
 
 TEST(CacheEntryFile, OfAnotherKeyIsRefused) {
