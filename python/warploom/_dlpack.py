@@ -89,18 +89,26 @@ def item_bytes(dtype: str) -> int:
 _lent: dict[int, Any] = {}
 
 
-def _release(managed: Any) -> None:
-    _lent.pop(ctypes.addressof(managed.contents), None)
+# Consumers may live longer than this module's names, which an exiting interpreter clears: what the two callbacks need
+# is bound to them, and they are never freed.
 
 
-def _destroy_unused(capsule: int) -> None:
+def _release(managed: Any, lent: Any = _lent, addressof: Any = ctypes.addressof) -> None:
+    lent.pop(addressof(managed.contents), None)
+
+
+def _destroy_unused(
+    capsule: int, lent: Any = _lent, valid: Any = _dying_is_valid, pointer: Any = _dying_pointer, name: bytes = _NAME
+) -> None:
     """A capsule nobody consumed (a consumer renames it) gives its tensor back itself."""
-    if _dying_is_valid(capsule, _NAME):
-        _lent.pop(_dying_pointer(capsule, _NAME), None)
+    if valid(capsule, name):
+        lent.pop(pointer(capsule, name), None)
 
 
 _release_callback = _Deleter(_release)
 _destroy_unused_callback = _Destructor(_destroy_unused)
+for _callback in (_release_callback, _destroy_unused_callback):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
 
 
 class Array:
@@ -166,7 +174,7 @@ def read(name: str, producer: Any) -> tuple[int, tuple[int, ...], tuple[int, ...
     """
     try:
         capsule = producer.__dlpack__()
-    except (BufferError, RuntimeError, AttributeError) as error:
+    except Exception as error:  # a producer may raise anything
         raise TypeError(f"{name} ({kind_name(producer)}) cannot be read through DLPack: {error}") from error
     managed = ctypes.cast(_capsule_pointer(capsule, _NAME), ctypes.POINTER(_ManagedTensor)).contents
     tensor = managed.tensor

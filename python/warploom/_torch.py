@@ -86,7 +86,7 @@ def tensor(name: str, value: Any) -> Tensor:
         return torch.as_tensor(value)
     try:
         return from_dlpack(value)
-    except (BufferError, RuntimeError, AttributeError) as error:
+    except Exception as error:  # a producer may raise anything
         raise TypeError(f"{name} ({kind_name(value)}) cannot be read through DLPack: {error}") from error
 
 
@@ -138,13 +138,16 @@ _forward_ad = torch.autograd.forward_ad
 
 
 def _observed() -> bool:
-    """Whether a mode, a tracer or forward-mode AD must see this call as an operator."""
-    return bool(_function_modes() or _dispatch_modes() or _tracing() is not None or _forward_ad._current_level >= 0)
+    """Whether a mode or a tracer must see this call as an operator."""
+    return bool(_function_modes() or _dispatch_modes() or _tracing() is not None)
 
 
 def _transformed() -> bool:
-    """Whether a torch.func transform is at work: it takes autograd functions, but no operators made in Python."""
-    return _functorch() is not None
+    """Whether a torch.func transform or forward-mode AD is at work.
+
+    They take autograd functions (and refuse those without a jvp), but no operators made in Python.
+    """
+    return _functorch() is not None or _forward_ad._current_level >= 0
 
 
 def _needs_grad(flat: Flat) -> bool:

@@ -1,7 +1,7 @@
 """The accuracy rule of docs/attention.md, section 8, as one call: `check(problem, results)`.
 
-For 16-bit types the yardstick is the same steps in float32 with a rounding wherever a fused kernel has to round, drawn three
-times; a tensor or a row may be off by little more than the worst draw. float32 has a fixed limit.
+For 16-bit types the yardstick is the same steps in float32 with a rounding wherever a fused kernel has to round, drawn
+three times; a tensor or a row may be off by little more than the worst draw. float32 has a fixed limit.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def _draw(problem: Problem, seed: int | None) -> Results:
         return rounded(x * factor, problem.dtype) / factor
 
     bias_dtype = problem.dtype if problem.bias is None else problem.bias.dtype
-    steps = Steps(
-        np.float32, round_factor, lambda x: rounded(x, problem.dtype), lambda x: rounded(x, bias_dtype)
-    )
+    steps = Steps(np.float32, round_factor, lambda x: rounded(x, problem.dtype), lambda x: rounded(x, bias_dtype))
     return evaluate(problem, steps)[0]
 
 

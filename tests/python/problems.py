@@ -48,7 +48,7 @@ def problems(draw: st.DrawFn, ops: tuple[str, ...] = ("hstu", "softmax"), biases
     key_heads = draw(st.sampled_from([1, 2]))
     heads = key_heads * draw(st.sampled_from([1, 2, 3]))
     dim, value_dim = (draw(st.sampled_from([1, 5, 8, 24, 32, 40, 64])) for _ in range(2))
-    extra_q, extra_k = ((0, 0) if dense else (int(rng.integers(0, 3)), int(rng.integers(0, 3))))
+    extra_q, extra_k = (0, 0) if dense else (int(rng.integers(0, 3)), int(rng.integers(0, 3)))
 
     def normal(rows: int, count: int, size: int) -> Array:
         return rounded(rng.standard_normal((rows, count, size)), dtype)
@@ -113,9 +113,7 @@ def _draw_mask(draw: st.DrawFn, rng: np.random.Generator, problem: Problem, leng
         problem.contexts = int(rng.integers(0, shortest + 1))
 
 
-def _draw_bias(
-    draw: st.DrawFn, rng: np.random.Generator, problem: Problem, queries: str, total_k: int
-) -> None:
+def _draw_bias(draw: st.DrawFn, rng: np.random.Generator, problem: Problem, queries: str, total_k: int) -> None:
     kinds = ["none", "dense", "packed", "position"] + ([] if queries == "more" else ["time", "both"])
     kind = draw(st.sampled_from(kinds))
     if kind == "none":

@@ -1,7 +1,7 @@
 """The attention of docs/attention.md in NumPy, slow and obvious: the reference that the library is judged by.
 
-Written from the specification alone. `evaluate` runs the same steps in float64 (the reference) or in float32 with roundings
-to a 16-bit type (the yardstick of `accuracy.py`).
+Written from the specification alone. `evaluate` runs the same steps in float64 (the reference) or in float32 with
+roundings to a 16-bit type (the yardstick of `accuracy.py`).
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ class Steps:
 def evaluate(problem: Problem, steps: Steps | None = None) -> tuple[Results, Results, Results]:
     """(results, bounds, magnitudes) of a call.
 
-    bounds: for each element the variance (in units of the type's rounding) of the largest single roundings, propagated through
-    the products. magnitudes: each result if nothing cancelled. Both are used with float64 steps only.
+    bounds: for each element the variance (in units of the type's rounding) of the largest single roundings, propagated
+    through the products. magnitudes: each result if nothing cancelled. Both are used with float64 steps only.
     """
     steps = steps or Steps()
     dtype = steps.dtype
