@@ -19,6 +19,8 @@ inline constexpr Pipeline kShippedPipelines[] = {
     {"persistent", "producer hands work items over through a ring of tile slots", &persistent},
     {"two-stage", "attention, next scores under this softmax, no turns", &two_stage_attention},
     {"turns", "attention with K and V rings and a turn a step", &attention_in_turns},
+    {"across-tiles", "persistent attention: tile ring, two Q slots, turns, work items without a seam",
+     &persistent_attention},
 };
 
 }  // namespace warploom::pipeline

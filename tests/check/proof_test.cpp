@@ -67,7 +67,7 @@ std::string words(const Exploration& exploration) {
 TEST(Proof, agrees_with_the_full_exploration_of_mutated_protocols) {
   std::mt19937 random(20240);
   int proved = 0, faulty = 0;
-  for (int trial = 0; trial < 6000; ++trial) {
+  for (int trial = 0; trial < 3000; ++trial) {
     const auto& shipped = pipeline::kShippedPipelines[random() % std::size(pipeline::kShippedPipelines)];
     const auto up_to = [&random](unsigned n) { return static_cast<int>(random() % (n + 1)); };
     const Sizes sizes{1 + up_to(2), up_to(3), 1 + up_to(1), up_to(2), up_to(1) == 1, up_to(1) == 1};
@@ -85,8 +85,8 @@ TEST(Proof, agrees_with_the_full_exploration_of_mutated_protocols) {
     ++(proof.holds ? proved : faulty);
   }
   // Both verdicts must have been compared often enough to mean something.
-  EXPECT_GT(proved, 1000);
-  EXPECT_GT(faulty, 1000);
+  EXPECT_GT(proved, 500);
+  EXPECT_GT(faulty, 500);
 }
 
 TEST(Proof, agrees_with_the_full_exploration_of_every_shipped_protocol_at_small_sizes) {
