@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <new>
 #include <sstream>
 
+#include "cpu/backward_plan.h"
 #include "cpu/kernels.h"
 #include "cpu/plan.h"
 #include "cpu/scratch.h"
@@ -19,37 +21,84 @@ std::atomic<int> default_threads{0};
 /// Scratch that a thread keeps for its next call: 4 MiB.
 constexpr size_t kKeptScratch = size_t{1} << 20;
 
-struct ForwardRun {
-  const Plan* plan;
-  const Kernels* kernels;
+/// Items that threads pick up one after the other.
+struct Run {
+  const Plan& plan;
+  const Kernels& kernels;
+  BackwardState* backward;  // null in forward
+  size_t items;
   std::atomic<size_t> next{0};
   std::atomic<size_t> done{0};
 };
 
-void run_forward(void* context) {
-  auto& run = *static_cast<ForwardRun*>(context);
+void work(void* context) {
+  auto& run = *static_cast<Run*>(context);
   Scratch& scratch = Scratch::of_this_thread();
-  if (!scratch.reserve(run.plan->thread_scratch)) return;  // others do the work; if none can, done says so
-  const size_t count = run.plan->forward.size();
-  for (size_t n; (n = run.next.fetch_add(1, std::memory_order_relaxed)) < count;) {
-    run.kernels->forward(*run.plan, run.plan->forward[n], scratch);
-    run.done.fetch_add(1, std::memory_order_relaxed);
+  if (!scratch.reserve(run.plan.thread_scratch)) return;  // others do the work; when none can, `done` tells
+  try {
+    for (size_t n; (n = run.next.fetch_add(1, std::memory_order_relaxed)) < run.items;) {
+      if (run.backward == nullptr) {
+        run.kernels.forward(run.plan, run.plan.forward[n], scratch);
+      } else {
+        run.kernels.backward(run.plan, *run.backward, n, scratch);
+        if (run.backward->failed()) return;
+      }
+      run.done.fetch_add(1, std::memory_order_relaxed);
+    }
+  } catch (const std::bad_alloc&) {
+    if (run.backward != nullptr) run.backward->fail();  // others may wait for what this item would have added
+    run.next.store(run.items);
   }
   scratch.trim(kKeptScratch);
 }
 
 Status no_memory() {
   return Status::runtime_error(
-      "not enough memory for the scratch buffers of an attention call; free memory or pass shorter sequences");
+      "not enough memory for the scratch buffers of an attention call; free memory or pass fewer or shorter sequences");
+}
+
+void clear_tail(const warploom_attention& call, const warploom_tensor& tensor, int64_t heads, int64_t dim,
+                int64_t first, int64_t end) {
+  if (first >= end) return;
+  for (int64_t n = 0; n < heads; ++n) {
+    const RowsView rows = rows_view(call, tensor, 0, 0, n);
+    for (int64_t i = first; i < end; ++i)
+      std::memset(rows.row(i), 0, static_cast<size_t>(dim * dtype_bytes(rows.dtype)));
+  }
+}
+
+/// Gradients that no unit writes: of rows after the last sequence, and of a bias without sequences.
+void clear_the_rest(const warploom_attention& call) {
+  if (!is_dense(call)) {
+    const int64_t end_q = cumulative_length_q(call, call.batch), end_k = cumulative_length_k(call, call.batch);
+    clear_tail(call, call.dq, call.heads, call.head_dim, end_q, call.total_q);
+    clear_tail(call, call.dk, call.key_heads, call.head_dim, end_k, call.total_k);
+    clear_tail(call, call.dv, call.key_heads, call.value_dim, end_k, call.total_k);
+  }
+  const warploom_bias& bias = call.bias;
+  if (call.batch > 0 || bias.kind != WARPLOOM_DENSE_BIAS || bias.grad == nullptr || bias.batch == 0) return;
+  const int64_t bytes = dtype_bytes(bias.dtype);
+  for (int64_t n = 0; n < bias.heads; ++n) {
+    for (int64_t row = 0; row < bias.num_rows; ++row) {
+      std::memset(static_cast<char*>(bias.grad) + (n * bias.grad_head_stride + row * bias.grad_row_stride) * bytes, 0,
+                  static_cast<size_t>(bias.num_columns * bytes));
+    }
+  }
 }
 
 Status run_plan(const Plan& plan, const Kernels& kernels) {
   if (plan.info.call->pass == WARPLOOM_FORWARD) {
-    ForwardRun run{&plan, &kernels};
-    run_with_helpers(plan.threads, run_forward, &run);
-    return run.done == plan.forward.size() ? Status() : no_memory();
+    Run run{plan, kernels, nullptr, plan.forward.size()};
+    run_with_helpers(plan.threads, work, &run);
+    return run.done == run.items ? Status() : no_memory();
   }
-  return Status::runtime_error("backward");
+  BackwardState state(plan);
+  Run run{plan, kernels, &state, plan.backward.size()};
+  run_with_helpers(plan.threads, work, &run);
+  if (state.failed() || run.done != run.items) return no_memory();
+  state.store_tables();
+  clear_the_rest(*plan.info.call);
+  return {};
 }
 
 }  // namespace

@@ -29,5 +29,18 @@ TEST(ForwardTest, Float16AgreesWithTheReference) {
   agrees(WARPLOOM_FLOAT16, 60, 100, 3000, false);
 }
 
+TEST(BackwardTest, SmallProblemsAgreeWithTheReference) {
+  agrees(WARPLOOM_FLOAT32, 2000, 40, 10000, true);
+}
+TEST(BackwardTest, LongerProblemsAgreeWithTheReference) {
+  agrees(WARPLOOM_FLOAT32, 40, 300, 11000, true);
+}
+TEST(BackwardTest, BFloat16AgreesWithTheReference) {
+  agrees(WARPLOOM_BFLOAT16, 60, 100, 12000, true);
+}
+TEST(BackwardTest, Float16AgreesWithTheReference) {
+  agrees(WARPLOOM_FLOAT16, 60, 100, 13000, true);
+}
+
 }  // namespace
 }  // namespace test

@@ -277,10 +277,11 @@ class Attention {
       }
     }
     if (!backward) return;
-    for (size_t x = 0; x < dv; ++x) {
-      const double dout = at(c.dout, b, l.first_q, i, n, static_cast<int64_t>(x));
-      delta += dout * result.out[row_index * dv + x].value;
-      delta_size += std::abs(dout) * result.out[row_index * dv + x].magnitude;
+    for (size_t x = 0; softmax && x < dv; ++x) {
+      // As stored by forward, rounded to its type: an input of backward.
+      const auto dim = static_cast<int64_t>(x);
+      delta += at(c.dout, b, l.first_q, i, n, dim) * at(c.out, b, l.first_q, i, n, dim);
+      delta_size += std::abs(at(c.dout, b, l.first_q, i, n, dim)) * result.out[row_index * dv + x].magnitude;
     }
     for (size_t m = 0; m < columns.size(); ++m) {
       const int64_t j = columns[m];
