@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "support.h"
@@ -51,6 +52,25 @@ TEST(KernelFiles, AllExpand) {
   for (const KernelFile& file : kernel_files()) {
     const Result<std::string> unit = expand_source("", file.path);
     EXPECT_TRUE(unit.ok()) << unit.status().message();
+  }
+}
+
+bool calls(std::string_view text, std::string_view function) {
+  const std::string call = std::string(function) + "(";
+  for (std::size_t at = text.find(call); at != std::string_view::npos; at = text.find(call, at + 1)) {
+    const char before = at == 0 ? ' ' : text[at - 1];
+    if (std::isalnum(static_cast<unsigned char>(before)) == 0 && before != '_') return true;
+  }
+  return false;
+}
+
+// Either makes a function call, across which ptxas cannot keep wgmma in flight.
+TEST(KernelFiles, CallNoPrintfAndNoAssert) {
+  EXPECT_TRUE(calls("if (x) assert(x);", "assert"));
+  EXPECT_FALSE(calls("static_assert(x);", "assert"));
+  for (const KernelFile& file : kernel_files()) {
+    EXPECT_FALSE(calls(file.text, "printf")) << file.path;
+    EXPECT_FALSE(calls(file.text, "assert")) << file.path;
   }
 }
 
