@@ -90,19 +90,15 @@ Executor two_stage(const Warpgroup& group, Barrier ready, Cycles latency) {
   return executor;
 }
 
-// Fills every warpgroup's ring with K/V blocks, in the order in which they are needed.
-Executor key_producer(const AttentionScenario& scenario, const std::vector<Warpgroup>& groups, Cycles transfer) {
+// Fills the ring with K/V blocks. Warpgroups have their own queries and share the keys, so a slot is free when all have
+// released it.
+Executor key_producer(const AttentionScenario& scenario, const Loads& loads, std::size_t blocks, Cycles transfer) {
   Executor producer{"producer", {}};
-  std::size_t most = 0;
-  for (const Warpgroup& group : groups) most = std::max(most, group.blocks.size());
-  for (std::size_t j = 0; j < most; ++j)
-    for (const Warpgroup& group : groups) {
-      if (j >= group.blocks.size()) continue;
-      const std::size_t stages = group.loads.full.size(), slot = j % stages;
-      producer.wait(group.loads.empty[slot], static_cast<Cycles>(j / stages))
-          .busy(scenario.machine.issue_tma, 'i')
-          .async(MEM, transfer, 'L', scenario.machine.latency, group.loads.full[slot]);
-    }
+  const std::size_t stages = loads.full.size();
+  for (std::size_t j = 0; j < blocks; ++j)
+    producer.wait(loads.empty[j % stages], warpgroups(scenario.variant) * static_cast<Cycles>(j / stages))
+        .busy(scenario.machine.issue_tma, 'i')
+        .async(MEM, transfer, 'L', scenario.machine.latency, loads.full[j % stages]);
   return producer;
 }
 
@@ -139,10 +135,10 @@ Status validate(const AttentionScenario& s) {
   if (s.cheap_blocks < 0 || s.cheap_blocks > s.blocks)
     return refuse("cheap_blocks", s.cheap_blocks, "lie in [0, blocks]");
   if (s.kv_stages < 0 || s.kv_stages > (1 << 20)) return refuse("kv_stages", s.kv_stages, "lie in [0, 2^20]");
-  // The two-stage schedules hold block j's slot while they ask for block j + 1's: one slot would wait for itself.
-  const bool overlaps = s.variant == Variant::intra || s.variant == Variant::both;
-  if (overlaps && s.kv_stages == 1)
-    return refuse("kv_stages", 1, "be 0 or at least 2 for intra and both, which hold two blocks at once");
+  // Two-stage schedules hold block j's slot while they ask for block j + 1, and in ping-pong one warpgroup needs block
+  // j + 1 while the other still needs block j: with one slot both would wait for themselves.
+  if (s.variant != Variant::serial && s.kv_stages == 1)
+    return refuse("kv_stages", 1, "be 0 or at least 2 for inter, intra and both, which hold two blocks at once");
   if (!(s.operations >= 0) || !std::isfinite(s.operations))
     return Status::invalid_value("operations = " + std::to_string(s.operations) + " must be 0 or more");
   if (!(s.cheap_share >= 0 && s.cheap_share <= 1))
@@ -201,14 +197,19 @@ Model attention_model(const AttentionScenario& s) {
     if (overlaps) ready.push_back(barrier("ready"));
     if (s.bias_bytes > 0) group.loads.bias = barrier("bias");
     if (s.pass == Pass::backward) group.loads.gradient = barrier("gradient");
-    for (std::int64_t stage = 0; stage < std::min<std::int64_t>(s.kv_stages, s.blocks); ++stage) {
-      group.loads.full.push_back(model.add_barrier(numbered(numbered("full", group.index), stage)));
-      group.loads.empty.push_back(model.add_barrier(numbered(numbered("empty", group.index), stage)));
-    }
+  }
+  Loads ring;
+  for (std::int64_t stage = 0; stage < std::min(s.kv_stages, blocks_of(s, 0)); ++stage) {
+    ring.full.push_back(model.add_barrier(numbered("full", stage)));
+    ring.empty.push_back(model.add_barrier(numbered("empty", stage)));
+  }
+  for (Warpgroup& group : groups) {
+    group.loads.full = ring.full;
+    group.loads.empty = ring.empty;
   }
   if (s.kv_stages > 0) {
     const double bytes = 2.0 * 2.0 * static_cast<double>(s.keys) * static_cast<double>(s.head_dim) / (s.fp8 ? 2 : 1);
-    model.add_executor(key_producer(s, groups, cycles_for(bytes, s.machine.bandwidth)));
+    model.add_executor(key_producer(s, ring, groups[0].blocks.size(), cycles_for(bytes, s.machine.bandwidth)));
   }
   for (const Warpgroup& group : groups)
     model.add_executor(overlaps ? two_stage(group, ready[static_cast<std::size_t>(group.index)], s.machine.latency)

@@ -41,7 +41,8 @@ struct AttentionScenario {
   std::int64_t bias_bytes = 0;    ///< bytes of bias per score that each block loads; 0: no bias
   std::int64_t cheap_blocks = 0;  ///< how many of the blocks a mask makes cheap (they come last)
   double cheap_share = 0.5;       ///< their cost as a share of a full block's
-  std::int64_t kv_stages = 0;     ///< 0: K/V loads are hidden; else a producer fills a ring of so many K/V blocks
+  std::int64_t kv_stages =
+      0;  ///< 0: K/V loads are hidden; else a producer fills a ring of so many K/V blocks, shared by the warpgroups
 };
 
 /// One block's demands in cycles.

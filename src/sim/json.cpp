@@ -98,4 +98,63 @@ Json experiments_json(const std::vector<Outcome>& outcomes) {
   return json;
 }
 
+Json sweep_json(const Sweep& sweep) {
+  const auto axis = [](const Axis& a) { return Json{{"name", a.name}, {"values", a.values}}; };
+  const SweepRequest& request = sweep.request;
+  Json json = {{"x", axis(request.x)},
+               {"y", request.y.name.empty() ? Json() : axis(request.y)},
+               {"metric", to_string(request.metric)},
+               {"points", sweep.points()},
+               {"done", sweep.done},
+               {"refusals", sweep.refusals},
+               {"values", Json::array()},
+               {"note", kOptimism}};
+  const std::size_t columns = request.x.values.size();
+  for (std::size_t i = 0; i < sweep.values.size(); ++i) {
+    if (i % columns == 0) json["values"].push_back(Json::array());
+    json["values"].back().push_back(sweep.values[i] ? Json(*sweep.values[i]) : Json());
+  }
+  return json;
+}
+
+Json designs_json(const std::vector<Design>& designs) {
+  Json json = {{"designs", Json::array()}, {"note", kOptimism}};
+  for (const Design& design : designs) {
+    Json row = {{"shape", design.shape},
+                {"roles", design.roles},
+                {"stages", design.stages},
+                {"shared_memory", design.shared_memory},
+                {"producer_registers", design.producer_registers},
+                {"consumer_registers", design.consumer_registers},
+                {"accumulators", design.accumulators},
+                {"feasible", design.infeasible.empty()}};
+    if (design.infeasible.empty())
+      row.update({{"makespan", design.makespan},
+                  {"useful", design.useful},
+                  {"tensor_busy", design.tensor_busy},
+                  {"limiter", design.limiter},
+                  {"path", design.path},
+                  {"pareto", design.pareto}});
+    else
+      row["reason"] = design.infeasible;
+    json["designs"].push_back(std::move(row));
+  }
+  return json;
+}
+
+Json work_json(const WorkProblem& problem, const std::vector<Cycles>& costs) {
+  Json json = {{"items", costs.size()}, {"sms", problem.sms}, {"schedules", Json::array()}};
+  for (const Order order : {Order::in_order, Order::longest_first})
+    for (const Assignment assignment : {Assignment::fixed, Assignment::dynamic}) {
+      const Schedule result = schedule(costs, problem.sms, order, assignment);
+      json["schedules"].push_back({{"order", to_string(order)},
+                                   {"assignment", to_string(assignment)},
+                                   {"makespan", result.makespan},
+                                   {"tail", result.tail},
+                                   {"balance", result.balance}});
+    }
+  json["note"] = kOptimism;
+  return json;
+}
+
 }  // namespace warploom::sim

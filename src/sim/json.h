@@ -3,8 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/design.h"
 #include "sim/experiments.h"
 #include "sim/scenario.h"
+#include "sim/sweep.h"
+#include "sim/work_list.h"
 
 namespace warploom::sim {
 
@@ -32,6 +35,15 @@ Json outcome_json(const Outcome& outcome);
 
 /// {"experiments": [...], "formulas": [...], "ablation": {...}, "note"}
 Json experiments_json(const std::vector<Outcome>& outcomes);
+
+/// {"x": {"name", "values"}, "y": the same or null, "metric", "values": [[...]], "points", "done", "refusals", "note"}
+Json sweep_json(const Sweep& sweep);
+
+/// [{"shape", "roles", "stages", "shared_memory", registers, "feasible", "reason" or the figures}], and the note.
+Json designs_json(const std::vector<Design>& designs);
+
+/// {"items", "sms", "schedules": [{"order", "assignment", "makespan", "tail", "balance"}]} of the four combinations.
+Json work_json(const WorkProblem& problem, const std::vector<Cycles>& costs);
 
 const char* to_string(Measure measure);
 

@@ -1,5 +1,6 @@
 #include "sim/parameters.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -211,13 +212,15 @@ Status configure(Scenario& scenario, const Settings& settings) {
   for (const bool machine_turn : {true, false})
     for (const auto& [name, text] : settings) {
       if ((name == "machine") != machine_turn) continue;
-      const Parameter<Scenario>* found = nullptr;
-      std::string known;
-      for (const Parameter<Scenario>& parameter : parameters(scenario)) {
-        if (parameter.name == name) found = &parameter;
-        known += (known.empty() ? "" : ", ") + parameter.name;
+      const std::vector<Parameter<Scenario>>& table = parameters(scenario);
+      const auto found =
+          std::find_if(table.begin(), table.end(),
+                       [&, &wanted = name](const Parameter<Scenario>& parameter) { return parameter.name == wanted; });
+      if (found == table.end()) {
+        std::string known;
+        for (const Parameter<Scenario>& parameter : table) known += (known.empty() ? "" : ", ") + parameter.name;
+        return Status::invalid_value("'" + name + "' is not a parameter; known are " + known);
       }
-      if (found == nullptr) return Status::invalid_value("'" + name + "' is not a parameter; known are " + known);
       if (Status status = found->set(scenario, text); !status.ok()) return status;
     }
   return validate(scenario);
