@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "cli/bench_command.h"
 #include "cli/check_command.h"
 #include "cli/command.h"
 #include "cli/explain_command.h"
@@ -15,6 +16,7 @@ namespace warploom::cli {
 
 void add_commands(CLI::App& app) {
   add_info_command(app);
+  add_bench_command(app);
   add_explain_command(app);
   add_verify_command(app);
   add_simulate_command(app);

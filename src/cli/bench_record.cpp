@@ -1,0 +1,104 @@
+#include "cli/bench_record.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "cli/terminal.h"
+
+namespace warploom::cli {
+namespace {
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+const char* pass_name(const Record& record) {
+  return record.backward ? "backward" : "forward";
+}
+
+}  // namespace
+
+Json to_json(const Record& record) {
+  Json result = {
+      {"case", record.case_name},      {"pass", pass_name(record)}, {"implementation", record.implementation},
+      {"device", record.device},       {"dtype", record.dtype},     {"median_ms", record.median_ms},
+      {"spread_ms", record.spread_ms}, {"tflops", record.tflops},   {"bytes", record.bytes},
+      {"peak_memory", nullptr}};
+  if (record.peak_memory) result["peak_memory"] = *record.peak_memory;
+  return result;
+}
+
+std::string to_text(const std::vector<Record>& records) {
+  std::map<std::pair<std::string, bool>, double> fastest, ours;
+  for (const Record& record : records) {
+    const auto key = std::pair(record.case_name, record.backward);
+    if (!fastest.contains(key) || record.median_ms < fastest[key]) fastest[key] = record.median_ms;
+    if (record.implementation == "warploom") ours[key] = record.median_ms;
+  }
+  std::string text;
+  std::vector<std::vector<std::string>> rows;
+  const auto flush = [&](const std::string& title) {
+    const std::vector<std::string> header = {"pass",     "implementation",       "time",       "spread", "TFLOP/s",
+                                             "roofline", "memory beyond in/out", "warploom is"};
+    text += (text.empty() ? "" : "\n") + paint(Colour::cyan, title) + "\n" + table(header, rows, 2);
+    rows.clear();
+  };
+  for (std::size_t index = 0; index < records.size(); ++index) {
+    const Record& record = records[index];
+    const auto key = std::pair(record.case_name, record.backward);
+    std::string time = duration(record.median_ms);
+    if (record.median_ms == fastest[key]) time = paint(Colour::bold, time);
+    const bool peer = record.implementation != "warploom" && ours.contains(key);
+    rows.push_back({pass_name(record), record.implementation, time, duration(record.spread_ms),
+                    format("%.3g", record.tflops),
+                    record.roofline_share ? format("%.0f %%", 100 * *record.roofline_share) : "",
+                    record.peak_memory ? bytes(static_cast<double>(*record.peak_memory)) : "",
+                    peer ? format("%.1f x as fast", record.median_ms / ours[key]) : ""});
+    if (index + 1 == records.size() || records[index + 1].case_name != record.case_name) {
+      flush(record.case_name + " on " + record.device);
+    }
+  }
+  return text;
+}
+
+std::string to_csv(const std::vector<Record>& records) {
+  std::string text =
+      "case,pass,implementation,device,dtype,median_ms,spread_ms,tflops,bytes,peak_memory,roofline_share\n";
+  for (const Record& record : records) {
+    std::string device = record.device;
+    std::replace(device.begin(), device.end(), '"', '\'');
+    text += format("%s,%s,%s,\"%s\",%s,%.6g,%.6g,%.6g,%lld,", record.case_name.c_str(), pass_name(record),
+                   record.implementation.c_str(), device.c_str(), record.dtype.c_str(), record.median_ms,
+                   record.spread_ms, record.tflops, static_cast<long long>(record.bytes));
+    if (record.peak_memory) text += std::to_string(*record.peak_memory);
+    text += ",";
+    if (record.roofline_share) text += format("%.4g", *record.roofline_share);
+    text += "\n";
+  }
+  return text;
+}
+
+double Timings::median() const {
+  std::vector<double> all;
+  for (const std::vector<double>& round : rounds_) all.insert(all.end(), round.begin(), round.end());
+  return median_of(std::move(all));
+}
+
+double Timings::spread() const {
+  double least = 0, most = 0;
+  bool first = true;
+  for (const std::vector<double>& round : rounds_) {
+    if (round.empty()) continue;
+    const double value = median_of(round);
+    least = first ? value : std::min(least, value);
+    most = first ? value : std::max(most, value);
+    first = false;
+  }
+  return most - least;
+}
+
+}  // namespace warploom::cli

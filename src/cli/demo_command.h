@@ -1,0 +1,10 @@
+// `warploom demo`: the main job end to end: histories, jagged batch, HSTU forward and backward, checks, figures.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace warploom::cli {
+
+void add_demo_command(CLI::App& app);
+
+}  // namespace warploom::cli
