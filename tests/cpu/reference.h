@@ -120,6 +120,11 @@ class Attention {
     result.dq.resize(static_cast<size_t>(c.total_q * c.heads * c.head_dim));
     result.dk.resize(static_cast<size_t>(c.total_k * c.key_heads * c.head_dim));
     result.dv.resize(static_cast<size_t>(c.total_k * c.key_heads * c.value_dim));
+    q = decode(c.q, false, c.heads, c.head_dim);
+    k = decode(c.k, true, c.key_heads, c.head_dim);
+    v = decode(c.v, true, c.key_heads, c.value_dim);
+    out = decode(c.out, false, c.heads, c.value_dim);
+    dout = decode(c.dout, false, c.heads, c.value_dim);
     const warploom_bias& bias = c.bias;
     if (bias.kind == WARPLOOM_DENSE_BIAS) {
       result.dbias.resize(static_cast<size_t>(bias.batch * bias.heads * bias.num_rows * bias.num_columns));
@@ -156,6 +161,23 @@ class Attention {
     return (lengths(c, b).slot_k + unit - 1) / unit * unit;
   }
   int64_t packed_rows(int64_t b) const { return by_key ? lengths(c, b).slot_k : lengths(c, b).slot_q; }
+
+  /// Every used element of a tensor, (row, head, dim), rows counted over the whole batch.
+  std::vector<double> decode(const warploom_tensor& t, bool keys, int64_t heads, int64_t dim) const {
+    std::vector<double> values(static_cast<size_t>((keys ? c.total_k : c.total_q) * heads * dim));
+    if (t.data == nullptr) return values;
+    for (int64_t b = 0; b < c.batch; ++b) {
+      const Lengths l = lengths(c, b);
+      const int64_t first = keys ? l.first_k : l.first_q, rows = keys ? l.k : l.q;
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t n = 0; n < heads; ++n) {
+          for (int64_t x = 0; x < dim; ++x)
+            values[static_cast<size_t>(((first + i) * heads + n) * dim + x)] = at(t, b, first, i, n, x);
+        }
+      }
+    }
+    return values;
+  }
 
   double at(const warploom_tensor& t, int64_t b, int64_t first, int64_t i, int64_t n, int64_t x) const {
     const int64_t row = c.cu_seqlens_q == nullptr ? b * t.batch_stride + i * t.row_stride : (first + i) * t.row_stride;
@@ -229,6 +251,8 @@ class Attention {
     const bool softmax = c.op == WARPLOOM_SOFTMAX;
     const bool backward = c.pass == WARPLOOM_BACKWARD;
     const auto d = static_cast<size_t>(c.head_dim), dv = static_cast<size_t>(c.value_dim);
+    const auto row_index = static_cast<size_t>((l.first_q + i) * c.heads + n);
+    const auto key_index = [&](int64_t j) { return static_cast<size_t>((l.first_k + j) * c.key_heads + kn); };
     std::vector<int64_t> columns;
     std::vector<double> score, cap_slope;
     std::vector<double> score_size;  // |S| if nothing in it cancelled: what its rounding errors are relative to
@@ -237,8 +261,8 @@ class Attention {
       const double bias = bias_at(b, n, l, i, j);
       if (bias == -kInfinity) continue;
       double product = 0, size = 0;
-      for (int64_t x = 0; x < c.head_dim; ++x) {
-        const double term = at(c.q, b, l.first_q, i, n, x) * at(c.k, b, l.first_k, j, kn, x);
+      for (size_t x = 0; x < d; ++x) {
+        const double term = q[row_index * d + x] * k[key_index(j) * d + x];
         product += term;
         size += std::abs(term);
       }
@@ -262,7 +286,6 @@ class Attention {
                                                         : static_cast<double>(std::max<int64_t>(1, max_q));
     for (const double s : score) highest = std::max(highest, s), largest = std::max(largest, std::abs(s));
     for (const double s : score) sum += std::exp(s - highest);
-    const auto row_index = static_cast<size_t>((l.first_q + i) * c.heads + n);
     if (softmax && !columns.empty()) result.lse[row_index] = {highest + std::log(sum), largest};
     std::vector<double> weight(columns.size()), weight_size(columns.size());
     double delta = 0, delta_size = 0;
@@ -272,27 +295,25 @@ class Attention {
       if (!softmax && z == -kInfinity) weight[m] = 0;
       weight_size[m] = std::abs(weight[m]) + score_size[m] * (softmax ? weight[m] : std::abs(silu_slope(z) / divisor));
       for (size_t x = 0; x < dv; ++x) {
-        const double v = at(c.v, b, l.first_k, columns[m], kn, static_cast<int64_t>(x));
-        result.out[row_index * dv + x].add(weight[m] * v, weight_size[m] * std::abs(v));
+        const double value = v[key_index(columns[m]) * dv + x];
+        result.out[row_index * dv + x].add(weight[m] * value, weight_size[m] * std::abs(value));
       }
     }
     if (!backward) return;
     for (size_t x = 0; softmax && x < dv; ++x) {
       // As stored by forward, rounded to its type: an input of backward.
-      const auto dim = static_cast<int64_t>(x);
-      delta += at(c.dout, b, l.first_q, i, n, dim) * at(c.out, b, l.first_q, i, n, dim);
-      delta_size += std::abs(at(c.dout, b, l.first_q, i, n, dim)) * result.out[row_index * dv + x].magnitude;
+      delta += dout[row_index * dv + x] * out[row_index * dv + x];
+      delta_size += std::abs(dout[row_index * dv + x]) * result.out[row_index * dv + x].magnitude;
     }
     for (size_t m = 0; m < columns.size(); ++m) {
-      const int64_t j = columns[m];
+      const size_t key = key_index(columns[m]);
       double dp = 0, dp_size = 0;
-      const auto key = static_cast<size_t>((l.first_k + j) * c.key_heads + kn);
       for (size_t x = 0; x < dv; ++x) {
-        const double dout = at(c.dout, b, l.first_q, i, n, static_cast<int64_t>(x));
-        const double v = at(c.v, b, l.first_k, j, kn, static_cast<int64_t>(x));
-        dp += dout * v;
-        dp_size += std::abs(dout * v);
-        result.dv[key * dv + x].add(weight[m] * dout, weight_size[m] * std::abs(dout));
+        const double term = dout[row_index * dv + x] * v[key * dv + x];
+        dp += term;
+        dp_size += std::abs(term);
+        const double size = std::abs(dout[row_index * dv + x]);
+        result.dv[key * dv + x].add(weight[m] * dout[row_index * dv + x], weight_size[m] * size);
       }
       const double z = score[m], slope = silu_slope(z) / divisor;
       const double dz = softmax ? weight[m] * (dp - delta) * cap_slope[m] : dp * slope;
@@ -300,17 +321,17 @@ class Attention {
                                  ? weight[m] * (1 + score_size[m]) * (dp_size + delta_size) * cap_slope[m]
                                  : dp_size * (std::abs(slope) + score_size[m] * std::abs(silu_curvature(z) / divisor));
       for (size_t x = 0; x < d; ++x) {
-        const double q = at(c.q, b, l.first_q, i, n, static_cast<int64_t>(x)),
-                     k = at(c.k, b, l.first_k, j, kn, static_cast<int64_t>(x));
-        result.dq[row_index * d + x].add(alpha * dz * k, std::abs(alpha * dz_size * k));
-        result.dk[key * d + x].add(alpha * dz * q, std::abs(alpha * dz_size * q));
+        const double ds = alpha * dz, size = std::abs(alpha) * dz_size;
+        result.dq[row_index * d + x].add(ds * k[key * d + x], size * std::abs(k[key * d + x]));
+        result.dk[key * d + x].add(ds * q[row_index * d + x], size * std::abs(q[row_index * d + x]));
       }
       const double scale = softmax || (c.flags & WARPLOOM_BIAS_NOT_SCALED) != 0 ? 1 : alpha;
-      add_bias_gradient(b, n, l, i, j, scale * dz, std::abs(scale) * dz_size);
+      add_bias_gradient(b, n, l, i, columns[m], scale * dz, std::abs(scale) * dz_size);
     }
   }
 
   const warploom_attention& c;
+  std::vector<double> q, k, v, out, dout;
   Result result;
   double alpha = 1;
   int64_t max_q = 0;
