@@ -5,7 +5,8 @@
     max_seqlen_q, ..., check_inputs                                        numbers
     HSTU: divisor_rows (tensor), divisor, bias_scaled_by_alpha; softmax: softcap
 
-Here user-level arguments become that tuple; kinds of Python numbers and of descriptions are checked, nothing else.
+Here user-level arguments become that tuple; kinds of Python numbers and of descriptions are checked, nothing else:
+torch.compile reads these lines too, with numbers whose values it does not know.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ DIVISOR_ROWS = NUM_COMMON  # HSTU's only tensor behind the numbers
 
 _NO_BIAS = (None, None, None, None, None, _layout.NO_BIAS, _layout.ROWS_AUTO)
 _ROWS = {"k": _layout.ROWS_KEY, "q": _layout.ROWS_QUERY}
-_INT32_MAX = 2**31 - 1
 
 
 def kind_name(value: Any) -> str:
@@ -94,31 +94,13 @@ def _flag(name: str, value: Any) -> bool:
     raise TypeError(f"{name} is a {kind_name(value)}; pass True or False")
 
 
-def _window(name: str, value: Any) -> int | None:
-    """A window's side; anything beyond the ABI's int64 is as good as unbounded."""
-    side = _optional_integer(name, value)
-    return None if side is None or side >= _layout.UNBOUNDED else max(side, -(2**63))
-
-
 def _counts(name: str, value: Any) -> tuple[Any, int | None]:
     """A per-sequence argument: (tensor, None), (None, int for all), or (None, None)."""
     if value is None:
         return None, None
     if not is_integer(value):
         return value, None  # a tensor; the back end checks its kind
-    count = operator.index(value)
-    if count < 0:
-        raise ValueError(f"{name} = {count} is negative; pass 0 or more, or None")
-    if count > _INT32_MAX:
-        raise ValueError(f"{name} = {count} exceeds every sequence; pass a count <= the sequences' lengths")
-    return None, count
-
-
-def _length(name: str, value: Any) -> int | None:
-    length = _optional_integer(name, value)
-    if length is not None and not 0 <= length < 2**63:
-        raise ValueError(f"{name} = {length} is not a length; pass the longest sequence's, or None to read cu_seqlens")
-    return length
+    return None, operator.index(value)
 
 
 def _bias_rows(rows: Any, default: int | None) -> int:
@@ -175,10 +157,10 @@ def flatten(
     num_contexts, num_contexts_all, num_targets, num_targets_all = None, None, None, None
     group_size, from_history_end = 1, False
     if isinstance(mask, Mask):
-        left, right = _window("left", mask.left), _window("right", mask.right)
+        left, right = _optional_integer("left", mask.left), _optional_integer("right", mask.right)
         num_contexts, num_contexts_all = _counts("num_contexts", mask.num_contexts)
         num_targets, num_targets_all = _counts("num_targets", mask.num_targets)
-        group_size = min(_integer("target_group_size", mask.target_group_size), _layout.UNBOUNDED)
+        group_size = _integer("target_group_size", mask.target_group_size)
         from_history_end = _flag("target_window_from_history_end", mask.target_window_from_history_end)
     elif isinstance(mask, IntervalMask):
         intervals = mask.intervals
@@ -205,8 +187,8 @@ def flatten(
         intervals,
         timestamps,
         time_bucket,
-        _length("max_seqlen_q", max_seqlen_q),
-        _length("max_seqlen_k", max_seqlen_k),
+        _optional_integer("max_seqlen_q", max_seqlen_q),
+        _optional_integer("max_seqlen_k", max_seqlen_k),
         used_q_all,
         used_k_all,
         left,

@@ -53,6 +53,18 @@ class View:
     def data_ptr(self) -> int:
         return self._address
 
+    def is_contiguous(self) -> bool:
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self._strides), strict=True):
+            if size > 1 and stride != expected:
+                return 0 in self.shape
+            expected *= size
+        return True
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
 
 def _numpy() -> Any:
     """NumPy when it is installed, else None. Only asked for arrays that NumPy made or can describe."""

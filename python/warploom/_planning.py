@@ -6,7 +6,7 @@ import ctypes
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from . import _arrays, _attention, _call, _dlpack, _layout, _library
+from . import _arrays, _attention, _call, _describe, _dlpack, _layout, _library
 from ._arguments import TENSOR_NAMES, Flat, flatten, hstu_extras, is_integer, softmax_extras
 from ._arrays import Device, View
 from ._masks import Mask
@@ -97,7 +97,7 @@ def _spec(name: str, value: Any, described: _Described) -> View:
     torch_backend = _attention.torch_if_imported()
     if torch_backend is not None and torch_backend.is_tensor(value):
         device = Device(value.device.type, value.device.index or 0)
-        return View(value.data_ptr(), tuple(value.shape), value.stride(), _call.dtype_name(value), device, value)
+        return View(value.data_ptr(), tuple(value.shape), value.stride(), _describe.dtype_name(value), device, value)
     return _arrays.view(name, value)
 
 
@@ -150,9 +150,9 @@ def _pack(
     """(packed call, what must outlive its use)"""
     if op not in ("hstu", "softmax"):
         raise ValueError(f'op = "{op}" is unknown; pass "hstu" or "softmax"')
-    if dtype not in _call.DTYPE_CODES:
+    if dtype not in _describe.DTYPE_CODES:
         raise TypeError(f"dtype is {dtype}; pass float16 or bfloat16, or on the CPU float32")
-    described = _Described(_call.DTYPE_NAMES[dtype], _device(device))
+    described = _Described(_describe.DTYPE_NAMES[dtype], _device(device))
     hstu = op == "hstu"
     rest = dict(keywords)
     extras = (
@@ -188,7 +188,7 @@ def _pack(
             values[length] = _longest(given, values[length])
     flat: Flat = (*values, *extras)
     code = _layout.HSTU if hstu else _layout.SOFTMAX
-    shape = _call.describe(code, flat, _Planner(numpy=None))
+    shape = _describe.describe(code, flat, _Planner(numpy=None))
 
     def result(size: tuple[int, ...], kind: str) -> View:
         return View(_NOWHERE, size, _dlpack.contiguous_strides(size), kind, flat[0].device, None)

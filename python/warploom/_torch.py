@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from . import _arrays, _call, _layout
+from . import _arrays, _call, _describe, _layout
 from ._arguments import (
     BIAS,
     DIVISOR_ROWS,
@@ -28,10 +28,10 @@ from ._arguments import (
 )
 from ._call import Gradients
 
-_call.DTYPE_CODES.update(
+_describe.DTYPE_CODES.update(
     {torch.float32: _layout.FLOAT32, torch.float16: _layout.FLOAT16, torch.bfloat16: _layout.BFLOAT16}
 )
-_call.DTYPE_NAMES.update(
+_describe.DTYPE_NAMES.update(
     {
         torch.float32: "float32",
         torch.float16: "float16",
