@@ -1,0 +1,163 @@
+"""Benchmarks of one GPU: ours and the peers, interleaved in rounds, on random data that does not fit the L2 cache.
+
+Times are CUDA events around each call, queued behind a busy kernel so that launches from Python leave no gaps. Work
+is counted as 4 * sum(L^2) * H * D, half of it under a causal mask (contexts and targets included), whatever is
+skipped.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import warploom as wl
+from gpu_cases import BENCHMARKS, Benchmark
+from gpu_report import Record
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+ROUNDS = 3
+CALLS = 24  # of each implementation and round
+ROTATED_BYTES = 512 << 20  # several times the L2 cache
+BUSY_CYCLES = 20_000_000  # about 10 ms
+
+Call = Callable[[int], Any]  # of the input set with this number
+
+
+def lengths_of(benchmark: Benchmark) -> torch.Tensor:
+    if benchmark.shortest is None:
+        return torch.full((benchmark.batch,), benchmark.length)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(benchmark.shortest, benchmark.length + 1, (benchmark.batch,), generator=generator)
+
+
+def measure(calls: dict[str, Call], sets: int) -> dict[str, list[list[float]]]:
+    """Milliseconds of every call, for each implementation a list of ROUNDS rounds."""
+    for call in calls.values():
+        for number in range(2 * sets):
+            call(number % sets)
+    torch.cuda.synchronize()
+    times: dict[str, list[list[float]]] = {name: [] for name in calls}
+    for round_number in range(ROUNDS):
+        names = list(calls)
+        for name in names[round_number % len(names) :] + names[: round_number % len(names)]:
+            events = [
+                (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(CALLS)
+            ]
+            torch.cuda._sleep(BUSY_CYCLES)
+            for number, (begin, end) in enumerate(events):
+                begin.record()
+                calls[name](number % sets)
+                end.record()
+            torch.cuda.synchronize()
+            times[name].append([begin.elapsed_time(end) for begin, end in events])
+    return times
+
+
+def peak_memory(call: Call) -> int:
+    """Bytes that a call allocates at most, its result included."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    result = call(0)
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() - before
+    del result
+    return peak
+
+
+def records(
+    case: str, calls: dict[str, Call], sets: int, flops: float, moved: int, dtype: str = "bfloat16"
+) -> list[Record]:
+    memory = {name: peak_memory(call) for name, call in calls.items()}
+    device = torch.cuda.get_device_name()
+    made = []
+    for name, rounds in measure(calls, sets).items():
+        for number, times in enumerate(rounds, 1):
+            median = statistics.median(times)
+            tenths = statistics.quantiles(times, n=10)
+            made.append(
+                {
+                    "case": case,
+                    "pass": "forward",
+                    "implementation": name,
+                    "device": device,
+                    "dtype": dtype,
+                    "median_ms": round(median, 5),
+                    "spread_ms": round(tenths[-1] - tenths[0], 5),
+                    "tflops": round(flops / median * 1e-9, 2),
+                    "bytes": moved,
+                    "peak_memory": memory[name],
+                    "round": number,
+                }
+            )
+    return made
+
+
+def run_attention(benchmark: Benchmark) -> list[Record]:
+    b = benchmark
+    lengths = lengths_of(b)
+    total, longest = int(lengths.sum()), int(lengths.max())
+    cu_seqlens = torch.cat((torch.zeros(1, dtype=torch.long), lengths.cumsum(0))).int().cuda()
+    tensor_bytes = total * b.heads * b.dim * 2
+    sets = max(2, -(-ROTATED_BYTES // (4 * tensor_bytes)))
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    shape = (total, b.heads, b.dim)
+    inputs = [
+        [torch.randn(shape, generator=generator, device="cuda").bfloat16() for _ in range(3)] for _ in range(sets)
+    ]
+    counts: dict[str, Any] = {}
+    if b.targets:
+        targets = torch.randint(0, b.targets + 1, (b.batch,), generator=torch.Generator().manual_seed(0))
+        counts = {"num_contexts": b.contexts, "num_targets": targets.int().cuda()}
+    mask = wl.Mask(right=0, **counts) if b.causal else wl.Mask.full()
+
+    def warploom(number: int) -> Any:
+        return wl.hstu_attention(*inputs[number], cu_seqlens, mask=mask, max_seqlen_q=longest, max_seqlen_k=longest)
+
+    calls: dict[str, Call] = {"warploom": warploom}
+    if b.shortest is None:
+        dense = [[x.unflatten(0, (b.batch, b.length)).transpose(1, 2) for x in each] for each in inputs]
+
+        def sdpa(backend: Any) -> Call:
+            def call(number: int) -> Any:
+                with sdpa_kernel(backend):
+                    return scaled_dot_product_attention(*dense[number], is_causal=b.causal)
+
+            return call
+
+        calls |= {"fa2": sdpa(SDPBackend.FLASH_ATTENTION), "cudnn": sdpa(SDPBackend.CUDNN_ATTENTION)}
+    else:
+
+        def flash(number: int) -> Any:
+            return torch.ops.aten._flash_attention_forward(
+                *inputs[number], cu_seqlens, cu_seqlens, longest, longest, 0.0, b.causal, False, scale=b.dim**-0.5
+            )
+
+        calls["fa2"] = flash
+    flops = 4.0 * float((lengths.double() ** 2).sum()) * b.heads * b.dim * (0.5 if b.causal else 1.0)
+    return records(b.name, calls, sets, flops, 4 * tensor_bytes)
+
+
+def run_copy() -> list[Record]:
+    """Bytes read plus bytes written."""
+    size = 4 << 30
+    source = torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return records("copy-4GiB", {"torch": lambda _: target.copy_(source)}, 1, 0.0, 2 * size, "uint8")
+
+
+def run_gemm() -> list[Record]:
+    n = 8192
+    inputs = [[torch.randn(n, n, device="cuda").bfloat16() for _ in range(2)] for _ in range(2)]
+    calls: dict[str, Call] = {"cublas": lambda number: inputs[number][0] @ inputs[number][1]}
+    return records("gemm-8192x8192x8192-bf16", calls, 2, 2.0 * n**3, 3 * n * n * 2)
+
+
+def run(name: str) -> list[Record]:
+    torch.cuda.empty_cache()
+    if name in BENCHMARKS:
+        return run_attention(BENCHMARKS[name])
+    return {"copy-4GiB": run_copy, "gemm-8192x8192x8192-bf16": run_gemm}[name]()

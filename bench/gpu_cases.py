@@ -1,0 +1,340 @@
+"""What is checked and measured on a GPU, as plain data: known without a GPU, without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpu_report import HSTU_FORWARD, Item
+
+# Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
+BOUNDARIES = (0, 1, 63, 64, 65, 127, 0, 128, 129, 191, 300, 0)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One call of hstu_attention; the symbols are those of docs/attention.md.
+
+    divisor: a number, "rows" (a tensor) or None. max_seqlen: a number, "given" (the longest) or None. layout:
+    "plain", "qkv" (thirds of one tensor), "gaps" (strides with gaps), "heads_first", "dense" or "dense_transposed".
+    constant_score: every score is this number. extra_rows: rows after the last sequence. intervals: a row's number of
+    them.
+    """
+
+    name: str
+    slots_q: tuple[int, ...] = BOUNDARIES
+    slots_k: tuple[int, ...] | None = None
+    bfloat16: bool = True
+    heads: int = 2
+    key_heads: int | None = None
+    dim: int = 64
+    value_dim: int = 64
+    used_q: tuple[int, ...] | int | None = None
+    used_k: tuple[int, ...] | int | None = None
+    left: int | None = None
+    right: int | None = 0
+    contexts: tuple[int, ...] | int | None = None
+    targets: tuple[int, ...] | int | None = None
+    group: int = 1
+    from_history_end: bool = False
+    intervals: int | None = None
+    interval_heads: int = 1
+    alpha: float | None = None
+    divisor: float | str | None = None
+    int64_lengths: bool = False
+    max_seqlen: int | str | None = "given"
+    layout: str = "plain"
+    constant_score: float | None = None
+    extra_rows: int = 0
+
+    @property
+    def dtype(self) -> str:
+        return "bf16" if self.bfloat16 else "fp16"
+
+
+def _counts(most: int, lengths: tuple[int, ...] = BOUNDARIES, kept: int = 0) -> tuple[int, ...]:
+    """A count for each sequence, different from its neighbours', at most what is left of its length after `kept`."""
+    return tuple(
+        max(0, min(length - min(kept, length), (most + 7 * b) % (most + 1) if b % 3 else most))
+        for b, length in enumerate(lengths)
+    )
+
+
+CONTEXTS, TARGETS = _counts(4), _counts(64, kept=4)
+SHORT_Q = tuple(length // 3 for length in BOUNDARIES)  # delta-q: the last third of each sequence
+
+MASKS: dict[str, dict[str, Any]] = {
+    "full": {"right": None},
+    "causal": {},
+    "left": {"left": 70, "right": None},
+    "right": {"right": 33},
+    "window": {"left": 50, "right": 20},
+    "window0": {"left": 0, "right": 0},
+    "causal-window": {"left": 100},
+    "contexts": {"contexts": CONTEXTS},
+    "targets": {"targets": TARGETS},
+    "target-groups": {"targets": TARGETS, "group": 5},
+    "ctx-tgt": {"contexts": CONTEXTS, "targets": TARGETS},
+    "ctx-tgt-window": {"contexts": CONTEXTS, "targets": TARGETS, "left": 40, "group": 3},
+    "ctx-tgt-window-end": {"contexts": CONTEXTS, "targets": TARGETS, "left": 40, "group": 3, "from_history_end": True},
+    "window0-end": {"targets": TARGETS, "left": 0, "group": 1000, "from_history_end": True},
+    "all-targets": {"targets": BOUNDARIES, "group": 7},
+    "all-contexts": {"contexts": BOUNDARIES},
+    "one-for-all": {"slots_q": (0, 80, 200, 0, 65), "contexts": 3, "targets": 40},
+}
+
+
+def _mask_problems() -> list[Problem]:
+    problems = []
+    for n, (mask, options) in enumerate(MASKS.items()):
+        base = Problem(f"mask-{mask}", bfloat16=n % 2 == 0, **options)
+        problems.append(base)
+        if "slots_q" not in options:
+            problems.append(
+                replace(base, name=f"mask-{mask}-delta-q", slots_q=SHORT_Q, slots_k=BOUNDARIES, bfloat16=n % 2 == 1)
+            )
+    for dim in (128, 256):  # other tiles
+        for mask in ("full", "window", "ctx-tgt", "ctx-tgt-window-end"):
+            problems.append(Problem(f"mask-{mask}-D{dim}", dim=dim, value_dim=dim, **MASKS[mask]))
+    for count in range(6):
+        for heads in (1, 2):
+            dim = (64, 128, 256)[count % 3]
+            problems.append(
+                Problem(
+                    f"intervals{count}-{'per-head' if heads > 1 else 'shared'}",
+                    right=None,
+                    intervals=count,
+                    interval_heads=heads,
+                    dim=dim,
+                    value_dim=dim,
+                    bfloat16=heads == 1,
+                )
+            )
+    problems.append(
+        Problem("intervals3-delta-q", slots_q=SHORT_Q, slots_k=BOUNDARIES, right=None, intervals=3, interval_heads=2)
+    )
+    return problems
+
+
+def _dimension_problems() -> list[Problem]:
+    """Every multiple of 8 up to 256 as D and as Dv, in two pairings and both types."""
+    dims = range(8, 257, 8)
+    problems = []
+    for n, dim in enumerate(dims):
+        value_dim = dims[(11 * n + 5) % 32]
+        mask = MASKS["ctx-tgt" if n % 2 else "causal"]
+        lengths: dict[str, Any] = {"slots_q": (1, 130, 67)} if n % 2 == 0 else {}
+        problems.append(
+            Problem(f"dims-D{dim}-Dv{value_dim}", dim=dim, value_dim=value_dim, bfloat16=n % 4 < 2, **lengths, **mask)
+        )
+        if n % 2 == 0:
+            problems.append(
+                Problem(f"dims-D{dim}-Dv{dim}", dim=dim, value_dim=dim, bfloat16=n % 4 >= 2, slots_q=(129, 1, 64))
+            )
+    return problems
+
+
+def _other_problems() -> list[Problem]:
+    long_k = (300, 1, 65, 128, 64, 300)
+    used_q, used_k = (0, 1, 20, 64, 33, 100, 0, 0, 129, 150, 170, 0), (0, 1, 30, 64, 65, 100, 0, 0, 129, 170, 200, 0)
+    problems = [
+        Problem("empty-sequences", slots_q=(0, 0, 0)),
+        Problem("empty-batch", slots_q=()),
+        Problem("empty-batch-with-rows", slots_q=(), extra_rows=40),
+        Problem("one-token", slots_q=(1,)),
+        Problem("one-token-each", slots_q=(1,) * 100),
+        Problem("long", slots_q=(4096, 7, 2500), dim=128, value_dim=128),
+        Problem("decode", slots_q=(1,) * 6, slots_k=long_k),
+        Problem("no-queries", slots_q=(0, 1, 0, 5), slots_k=(200, 64, 1, 129)),
+        Problem("delta-q-full", slots_q=(5, 1, 65, 100, 64, 17), slots_k=long_k, right=None),
+        Problem("used", used_q=used_q, used_k=used_k),
+        Problem(
+            "used-keys",
+            slots_q=SHORT_Q,
+            slots_k=BOUNDARIES,
+            used_k=tuple((2 * x + 2) // 3 for x in BOUNDARIES),
+            right=None,
+        ),
+        Problem("used-for-all", slots_q=(0, 90, 130, 64), used_q=50, used_k=60, targets=10),
+        Problem("used-D128", dim=128, value_dim=128, bfloat16=False, used_q=used_q, used_k=used_k),
+        Problem("used-intervals", used_q=used_q, used_k=used_k, right=None, intervals=2),
+        Problem("extra-rows", extra_rows=333),
+        Problem("extra-rows-D256", extra_rows=77, dim=256, value_dim=256, bfloat16=False),
+        Problem("divisor-number", divisor=37.5),
+        Problem("divisor-negative", divisor=-3.0, bfloat16=False),
+        Problem("divisor-rows", divisor="rows", extra_rows=9),
+        Problem("alpha-negative", alpha=-0.3),
+        Problem("alpha-0", alpha=0.0),
+        Problem("alpha-large", alpha=3.0, bfloat16=False),
+        Problem("grouped-heads", heads=8, key_heads=2, dim=128, value_dim=128),
+        Problem("one-key-head", heads=4, key_heads=1, bfloat16=False),
+        Problem("many-heads", heads=40, slots_q=(70, 3), dim=32, value_dim=32),
+        Problem("int64-lengths", int64_lengths=True, slots_q=SHORT_Q, slots_k=BOUNDARIES),
+        Problem("max-seqlen-read", max_seqlen=None),
+        Problem("max-seqlen-1", max_seqlen=1, divisor=10.0),
+        Problem("max-seqlen-200", max_seqlen=200, divisor=10.0, contexts=CONTEXTS, targets=TARGETS),
+        Problem("max-seqlen-huge", max_seqlen=1_000_000, divisor=10.0, slots_q=(70, 300)),
+        Problem("layout-qkv", layout="qkv"),
+        Problem("layout-gaps", layout="gaps", dim=40, value_dim=72),
+        Problem("layout-heads-first", layout="heads_first", dim=128, value_dim=128),
+        Problem("dense", layout="dense", slots_q=(150,) * 3),
+        Problem("dense-delta-q", layout="dense", slots_q=(33,) * 3, slots_k=(150,) * 3, bfloat16=False),
+        Problem(
+            "dense-transposed",
+            layout="dense_transposed",
+            slots_q=(130,) * 3,
+            dim=128,
+            value_dim=64,
+            targets=(5, 0, 64),
+            contexts=2,
+        ),
+        Problem("dense-used", layout="dense", slots_q=(130,) * 3, used_q=(0, 130, 77), used_k=(0, 130, 80)),
+        Problem("dense-intervals", layout="dense", slots_q=(70,) * 2, right=None, intervals=3, interval_heads=2),
+    ]
+    for z in (4.0, -1.0, -4.0, -6.0, -8.0, -12.0, -15.0, -20.0, -25.0):
+        problems.append(Problem(f"tail-bf16{z:+g}", constant_score=z, divisor=1.0))
+        if z >= -12:
+            problems.append(Problem(f"tail-fp16{z:+g}", constant_score=z, divisor=1.0, bfloat16=False))
+    # Scores that a 16-bit number cannot hold, while the result can.
+    problems += [
+        Problem("scores-beyond-fp16", constant_score=30000.0, divisor=1e6, bfloat16=False, slots_q=(70,)),
+        Problem("activations-beyond-fp16", constant_score=200000.0, divisor=1e6, bfloat16=False, slots_q=(70,)),
+        Problem("scores-far-beyond-fp16", constant_score=-4e8, divisor=1e6, bfloat16=False, slots_q=(70,)),
+    ]
+    return problems
+
+
+PROBLEMS = {problem.name: problem for problem in (*_dimension_problems(), *_mask_problems(), *_other_problems())}
+
+# Functions of gpu_checks.py that take no problem.
+SPECIAL_CHECKS = (
+    "two-billion-elements",
+    "nan-stays-in-its-sequence",
+    "result-is-independent-of-the-batch",
+    "repeated-bitwise",
+    "torch-compile",
+    "opcheck",
+    "side-stream",
+    "graph-capture",
+    "numpy-like-arrays",
+    "autograd-forward",
+    "check-inputs",
+    "refused-float32",
+    "refused-bias",
+    "refused-softmax",
+    "refused-backward",
+    "refused-mixed-devices",
+    "refused-misaligned",
+    "refused-device-index",
+)
+
+# Functions of gpu_device_tests.py -> the file of kernels they run.
+DEVICE_TESTS = {
+    "mma-products": "tests/device/mma_test.cu",
+    "scores-are-operands": "tests/device/mma_test.cu",
+    "ldmatrix": "tests/device/copies_test.cu",
+    "cp-async-zero-fill": "tests/device/copies_test.cu",
+    "cp-async-delayed-producers": "tests/device/copies_test.cu",
+    "cp-async-oldest-groups": "tests/device/copies_test.cu",
+    "tile-round-trip": "tests/device/copies_test.cu",
+    "registers-to-global": "tests/device/copies_test.cu",
+    "pack-rounding": "tests/device/conversion_test.cu",
+    "silu-accuracy": "tests/device/conversion_test.cu",
+    "tanh-limit": "tests/device/conversion_test.cu",
+    "interval-bits": "tests/device/visibility_test.cu",
+    "mask-rows": "tests/device/visibility_test.cu",
+    "tile-walks": "tests/device/visibility_test.cu",
+}
+
+SANITIZER_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# Small calls for compute-sanitizer; "copies" runs the device tests of the tile layer.
+SANITIZER_PROBLEMS = {
+    problem.name: problem
+    for problem in (
+        Problem("hstu-D64-ctx-tgt", slots_q=(0, 65, 130), contexts=(0, 2, 4), targets=(0, 9, 64), group=3),
+        Problem(
+            "hstu-D40-Dv72-delta-q",
+            slots_q=(3, 66),
+            slots_k=(129, 70),
+            dim=40,
+            value_dim=72,
+            bfloat16=False,
+            extra_rows=5,
+        ),
+        Problem(
+            "hstu-D128-intervals", slots_q=(70, 1), dim=128, value_dim=128, right=None, intervals=3, interval_heads=2
+        ),
+        Problem(
+            "hstu-D256-used",
+            slots_q=(70, 20),
+            used_q=(65, 0),
+            used_k=(66, 0),
+            dim=256,
+            value_dim=256,
+            max_seqlen=16,
+            divisor=2.0,
+        ),
+    )
+}
+SANITIZER_CASES = (*SANITIZER_PROBLEMS, "copies")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """HSTU forward. lengths: equal ones, or jagged drawn uniformly from the range with seed 0."""
+
+    batch: int
+    length: int
+    dim: int
+    shortest: int | None = None
+    causal: bool = True
+    contexts: int = 0
+    targets: int = 0
+    heads: int = 4
+
+    @property
+    def name(self) -> str:
+        lengths = (
+            f"uniform-B{self.batch}-L{self.length}"
+            if self.shortest is None
+            else f"jagged-B{self.batch}-L{self.shortest}..{self.length}"
+        )
+        mask = "causal" if self.causal else "full"
+        suffix = f"-ctx{self.contexts}-tgt{self.targets}" if self.targets else ""
+        return f"hstu-{lengths}-H{self.heads}-D{self.dim}-{mask}{suffix}-bf16"
+
+    @property
+    def implementations(self) -> tuple[str, ...]:
+        """The peers are softmax attention at the same shape without contexts and targets; cuDNN takes no jagged one."""
+        peers = ("fa2", "cudnn") if self.shortest is None else ("fa2",)
+        return ("warploom", *peers)
+
+
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for dim in (64, 128)
+    for benchmark in (
+        Benchmark(8, 4096, dim),
+        Benchmark(8, 4096, dim, contexts=4, targets=64),
+        Benchmark(8, 4096, dim, causal=False),
+        Benchmark(32, 1024, dim),
+        Benchmark(64, 2048, dim, shortest=256),
+        Benchmark(64, 2048, dim, shortest=256, contexts=4, targets=64),
+    )
+}
+BENCHMARKS |= {b.name: b for b in (Benchmark(8, 4096, 256), Benchmark(8, 4096, 256, causal=False))}
+# What the machine can do: bytes moved by a copy, and the library's matrix product.
+CEILINGS = {"copy-4GiB": ("torch",), "gemm-8192x8192x8192-bf16": ("cublas",)}
+
+
+def all_items() -> list[Item]:
+    """Every entry of a complete report, in the report's order."""
+    items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
+    items += [Item("checks", f"hstu-forward-{name}", HSTU_FORWARD) for name in (*PROBLEMS, *SPECIAL_CHECKS)]
+    for tool in SANITIZER_TOOLS:
+        for case in SANITIZER_CASES:
+            sources = ("tests/device/copies_test.cu",) if case == "copies" else HSTU_FORWARD
+            items.append(Item("sanitizer", f"{tool}/{case}", sources))
+    items += [Item("bench", name, HSTU_FORWARD, b.implementations) for name, b in BENCHMARKS.items()]
+    items += [Item("bench", name, (), implementations) for name, implementations in CEILINGS.items()]
+    return items

@@ -1,0 +1,156 @@
+"""The CUDA driver and NVRTC through ctypes: just enough to compile a file, load it and run its kernels on NumPy arrays.
+
+No torch and no caching allocator: every array is an allocation of its own, so compute-sanitizer sees each one's exact
+bounds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gpu_report import KERNELS
+
+Array = np.ndarray[Any, Any]
+
+
+class CudaError(RuntimeError):
+    """A call of the driver or of NVRTC failed."""
+
+
+class DeviceArray:
+    """Memory on the device. Filled from `values`, or left uninitialised."""
+
+    def __init__(self, gpu: Gpu, nbytes: int, values: Array | None = None) -> None:
+        self.gpu, self.nbytes = gpu, nbytes
+        pointer = ctypes.c_uint64()
+        gpu.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(1, nbytes)))
+        self.address = pointer.value
+        if values is not None and nbytes > 0:
+            source = np.ascontiguousarray(values)
+            gpu.call("cuMemcpyHtoD_v2", pointer, ctypes.c_void_p(source.ctypes.data), ctypes.c_size_t(nbytes))
+
+    def read(self, dtype: Any, shape: tuple[int, ...]) -> Array:
+        """The contents, after everything that was launched."""
+        values = np.empty(shape, dtype)
+        assert values.nbytes <= self.nbytes
+        self.gpu.synchronize()
+        if values.nbytes > 0:
+            address = ctypes.c_uint64(self.address)
+            self.gpu.call(
+                "cuMemcpyDtoH_v2", ctypes.c_void_p(values.ctypes.data), address, ctypes.c_size_t(values.nbytes)
+            )
+        return values
+
+    def __del__(self) -> None:
+        self.gpu.driver.cuMemFree_v2(ctypes.c_uint64(self.address))
+
+
+class Gpu:
+    """The first device, its primary context current in this thread."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", 0)
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(device), ordinal)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        self.modules: dict[Path, ctypes.c_void_p] = {}
+
+    def call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self.driver, name)(*arguments)
+        if code != 0:
+            text = ctypes.c_char_p()
+            self.driver.cuGetErrorName(code, ctypes.byref(text))
+            raise CudaError(f"{name}: CUDA error {code} {(text.value or b'').decode()}")
+
+    def synchronize(self) -> None:
+        self.call("cuCtxSynchronize")
+
+    def array(self, values: Array) -> DeviceArray:
+        return DeviceArray(self, values.nbytes, values)
+
+    def empty(self, nbytes: int) -> DeviceArray:
+        return DeviceArray(self, nbytes)
+
+    def filled(self, nbytes: int, byte: int = 0xFF) -> DeviceArray:
+        """0xff: NaN in every floating type."""
+        return DeviceArray(self, nbytes, np.full(nbytes, byte, np.uint8))
+
+    def architecture(self) -> str:
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(major), 75, 0)
+        self.call("cuDeviceGetAttribute", ctypes.byref(minor), 76, 0)
+        return f"sm_{major.value}{minor.value}"
+
+    def launch(
+        self, source: Path, kernel: str, *arguments: Any, grid: int = 1, block: int = 32, shared: int = 0
+    ) -> None:
+        """Compiles the file once. Arguments: DeviceArray (its address), int (32 bits), np.int64, np.float32."""
+        if source not in self.modules:
+            module = ctypes.c_void_p()
+            self.call("cuModuleLoadData", ctypes.byref(module), compile_file(source, self.architecture()))
+            self.modules[source] = module
+        function = ctypes.c_void_p()
+        self.call("cuModuleGetFunction", ctypes.byref(function), self.modules[source], kernel.encode())
+        if shared > 48 * 1024:
+            self.call("cuFuncSetAttribute", function, 8, shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        held = [_argument(value) for value in arguments]
+        pointers = (ctypes.c_void_p * max(1, len(held)))(*(ctypes.addressof(value) for value in held))
+        self.call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, shared, None, pointers, None)
+        self.synchronize()
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, DeviceArray):
+        return ctypes.c_uint64(value.address)
+    if isinstance(value, np.int64):
+        return ctypes.c_int64(int(value))
+    if isinstance(value, np.float32):
+        return ctypes.c_float(float(value))
+    return ctypes.c_int32(value)
+
+
+def find_nvrtc() -> ctypes.CDLL:
+    """NVRTC of the nvidia-cuda-nvrtc wheel, of torch, or of the system."""
+    candidates: list[str] = []
+    for folder in map(Path, sys.path):
+        for pattern in ("nvidia/*/lib/libnvrtc.so.*", "torch/lib/libnvrtc*.so*"):
+            if folder.is_dir():
+                candidates += [str(path) for path in sorted(folder.glob(pattern)) if ".alt." not in path.name]
+    candidates += ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"]
+    for candidate in candidates:
+        try:
+            library = ctypes.CDLL(candidate)
+            library.nvrtcCreateProgram  # noqa: B018 (libnvrtc-builtins has no such function)
+            return library
+        except (OSError, AttributeError):
+            continue
+    raise CudaError("NVRTC was not found: pip install nvidia-cuda-nvrtc")
+
+
+def compile_file(source: Path, architecture: str) -> bytes:
+    """The cubin of a file that includes headers of kernels/."""
+    nvrtc = find_nvrtc()
+    program = ctypes.c_void_p()
+    name = source.name.encode()
+    if nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), name, 0, None, None) != 0:
+        raise CudaError("nvrtcCreateProgram failed")
+    options = [f"--gpu-architecture={architecture}", "--std=c++20", f"--include-path={KERNELS}"]
+    texts = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    code = nvrtc.nvrtcCompileProgram(program, len(options), texts)
+    size = ctypes.c_size_t()
+    if code != 0:
+        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise CudaError(f"{source.name} does not compile:\n{log.value.decode()}")
+    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    cubin = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetCUBIN(program, cubin)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return cubin.raw

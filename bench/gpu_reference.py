@@ -1,0 +1,164 @@
+"""HSTU attention forward in torch, straight from docs/attention.md, and its accuracy rule (section 8).
+
+Plain tensor operations in float64 (the reference) or in float32 with roundings to the 16-bit type (the yardstick);
+nothing of Warploom is used. Runs on the tensors' device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gpu_cases import Problem
+from torch import Tensor
+
+FLOOR = 8 * 2.0**-24
+# The largest relative error of one rounding to nearest, and half the spacing of the smallest numbers.
+UNIT = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+SMALLEST = {torch.bfloat16: 0.0, torch.float16: 2.0**-25}
+
+
+@dataclass
+class Inputs:
+    """One call's tensors in the form of the mathematics: (rows, heads, dim), only rows of sequences are read."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    slots_q: list[int]
+    slots_k: list[int]
+    used_q: list[int]
+    used_k: list[int]
+    contexts: list[int]
+    targets: list[int]
+    alpha: float
+    divisor: float | Tensor
+    intervals: Tensor | None = None
+
+
+def visible(problem: Problem, inputs: Inputs, b: int, first_q: int) -> Tensor:
+    """(heads or 1, Lq, Lk): section 4, line by line."""
+    lq, lk, device = inputs.used_q[b], inputs.used_k[b], inputs.q.device
+    j = torch.arange(lk, device=device)[None, :]
+    if inputs.intervals is not None:
+        see = torch.zeros(inputs.intervals.shape[0], lq, lk, dtype=torch.bool, device=device)
+        for n in range(inputs.intervals.shape[2]):
+            begin, end = inputs.intervals[:, first_q : first_q + lq, n, :, None].long().unbind(2)
+            see |= (begin <= j) & (j < end)
+        return see
+    r = torch.arange(lq, device=device)[:, None] + lk - lq
+    nc, nt = inputs.contexts[b], inputs.targets[b]
+    h = lk - nt
+    left = 1 << 40 if problem.left is None else problem.left
+    right = 1 << 40 if problem.right is None else problem.right
+    history = (r - left <= j) & (j <= r + right)
+    start = h + torch.div(r - h, problem.group, rounding_mode="floor") * problem.group
+    window = j >= (h if problem.from_history_end else r) - left
+    target = (window & (j < h)) | ((start <= j) & (j <= r))
+    see = torch.where((r >= 0) & (r < nc), j < h, torch.where(r >= h, target, history))
+    return see[None]
+
+
+def forward(problem: Problem, inputs: Inputs, dtype: torch.dtype, factor: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+    """(out, bound, magnitude), each (rows, heads, Dv), in `dtype`.
+
+    float64: exact. float32: the yardstick, with P and out rounded to the inputs' type; `factor` (a generator) scales
+    each row of P by a random number around its rounding. bound: the variance of the largest single roundings;
+    magnitude: the result if nothing cancelled.
+    """
+    kind = inputs.q.dtype
+    exact = dtype == torch.float64
+    shape = (*inputs.q.shape[:2], inputs.v.shape[2])
+    out, bound, magnitude = (torch.zeros(shape, dtype=dtype, device=inputs.q.device) for _ in range(3))
+    group = inputs.q.shape[1] // inputs.k.shape[1]
+    first_q = first_k = 0
+    for b, (slot_q, slot_k) in enumerate(zip(inputs.slots_q, inputs.slots_k, strict=True)):
+        lq, lk = inputs.used_q[b], inputs.used_k[b]
+        rows = slice(first_q, first_q + lq)
+        if lq > 0 and lk > 0:
+            q = inputs.q[rows].to(dtype).transpose(0, 1)
+            k, v = (
+                x[first_k : first_k + lk].to(dtype).transpose(0, 1).repeat_interleave(group, 0)
+                for x in (inputs.k, inputs.v)
+            )
+            z = inputs.alpha * (q @ k.transpose(1, 2))
+            p = torch.where(visible(problem, inputs, b, first_q), z * torch.sigmoid(z), 0)
+            divisor: Any = (
+                inputs.divisor[rows, None].to(dtype) if isinstance(inputs.divisor, Tensor) else inputs.divisor
+            )
+            if not exact:
+                scale = (
+                    1
+                    if factor is None
+                    else 1 + torch.rand(*p.shape[:2], 1, generator=factor, device=p.device, dtype=dtype)
+                )
+                p = (p * scale).to(kind).to(dtype) / scale
+            out[rows] = ((p @ v) / divisor).transpose(0, 1)
+            if exact:
+                magnitude[rows] = ((p.abs() @ v.abs()) / abs(divisor)).transpose(0, 1)
+                error = torch.clamp(UNIT[kind] * p.abs(), min=SMALLEST[kind]) * (p != 0)
+                bound[rows] = ((error**2 @ v**2) / divisor**2).transpose(0, 1)
+        first_q, first_k = first_q + slot_q, first_k + slot_k
+    if exact:
+        bound += torch.clamp(UNIT[kind] * out.abs(), min=SMALLEST[kind]) ** 2
+        return out, bound, magnitude
+    return out.to(kind).to(dtype), bound, magnitude
+
+
+@dataclass
+class Verdict:
+    ok: bool
+    error: float  # of the whole tensor, relative to its norm
+    limit: float
+    message: str = ""
+
+
+def judge(problem: Problem, inputs: Inputs, actual: Tensor) -> Verdict:
+    """Section 8 for out. actual: (rows, heads, Dv); rows that are not used or belong to nobody must be exactly 0."""
+    exact, bound, magnitude = forward(problem, inputs, torch.float64)
+    found = actual.double()
+    if not torch.isfinite(found).all():
+        return Verdict(False, float("inf"), 0.0, f"{int((~torch.isfinite(found)).sum())} elements are not finite")
+    absent = _absent_rows(inputs)
+    if found[absent].abs().sum() != 0:
+        return Verdict(False, 1.0, 0.0, "rows that belong to nobody are not 0")
+    if exact.numel() == 0:
+        return Verdict(True, 0.0, 0.0)
+    norm = exact.norm().item()
+    rows = (found - exact).norm(dim=2)
+    if problem.constant_score is not None:  # the tail's own rule: each row within 5e-3
+        worst = (rows / exact.norm(dim=2).clamp_min(1e-300)).max().item()
+        return Verdict(worst <= 5e-3, worst, 5e-3, "" if worst <= 5e-3 else "relative error of the worst row")
+    generator = torch.Generator(device=inputs.q.device).manual_seed(7)
+    draws = [
+        forward(problem, inputs, torch.float32, factor)[0].double() - exact for factor in (None, generator, generator)
+    ]
+    floor = FLOOR * magnitude.norm(dim=2)
+    drawn_rows = torch.stack([draw.norm(dim=2) for draw in draws]).max(dim=0).values
+    row_limits = torch.maximum(torch.maximum(1.1 * drawn_rows, 2 * bound.sum(dim=2).sqrt()), floor)
+    n = max(1, int((magnitude.norm(dim=2) > 0).sum()))
+    limit = 1.1 * (1 + n**-0.5) * max(draw.norm().item() for draw in draws)
+    if n <= 4:  # a few numbers
+        limit = max(limit, bound.sum().sqrt().item())
+    limit = max(limit, floor.norm().item())
+    error = rows.norm().item()
+    scale = norm if norm > 0 else 1.0
+    verdict = Verdict(error <= limit, error / scale, limit / scale)
+    excess = rows - row_limits
+    if excess.max() > 0:
+        row, head = divmod(int(excess.argmax()), excess.shape[1])
+        verdict.ok = False
+        verdict.message = f"row {row} head {head}: error {rows[row, head]:.3e}, limit {row_limits[row, head]:.3e}"
+    elif not verdict.ok:
+        verdict.message = "the whole tensor is past its limit"
+    return verdict
+
+
+def _absent_rows(inputs: Inputs) -> Tensor:
+    absent = torch.ones(inputs.q.shape[0], dtype=torch.bool)
+    first = 0
+    for slot, used in zip(inputs.slots_q, inputs.used_q, strict=True):
+        absent[first : first + used] = False
+        first += slot
+    return absent.to(inputs.q.device)
