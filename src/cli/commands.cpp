@@ -6,6 +6,7 @@
 #include "cli/bench_command.h"
 #include "cli/check_command.h"
 #include "cli/command.h"
+#include "cli/demo_command.h"
 #include "cli/explain_command.h"
 #include "cli/info_command.h"
 #include "cli/simulate_command.h"
@@ -16,6 +17,7 @@ namespace warploom::cli {
 
 void add_commands(CLI::App& app) {
   add_info_command(app);
+  add_demo_command(app);
   add_bench_command(app);
   add_explain_command(app);
   add_verify_command(app);

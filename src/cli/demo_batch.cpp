@@ -25,13 +25,16 @@ void embed(const OwnedTensor& tensor, const Histories& histories, Random& random
   for (int64_t row = 0; row < view.rows; ++row) {
     const int64_t item = histories.items[static_cast<std::size_t>(row)];
     for (int64_t index = 0; index < width; ++index) {
-      store(view.data, dtype, row * view.row_stride + index, static_cast<double>(table[static_cast<std::size_t>(item * width + index)]));
+      store(view.data, dtype, row * view.row_stride + index,
+            static_cast<double>(table[static_cast<std::size_t>(item * width + index)]));
     }
   }
 }
 
 /// Touches every page, so that memory measured later is not that of results.
-void clear(const OwnedTensor& tensor) { std::memset(tensor.memory.data(), 0xFF, tensor.memory.bytes()); }
+void clear(const OwnedTensor& tensor) {
+  std::memset(tensor.memory.data(), 0xFF, tensor.memory.bytes());
+}
 
 void fill_small(std::vector<float>& table, double deviation, Random& random) {
   for (float& value : table) value = static_cast<float>(deviation * random.normal());
@@ -41,12 +44,14 @@ void copy_rows(const OwnedTensor& from, int64_t first_from, const OwnedTensor& t
   const auto size = static_cast<int64_t>(bytes_per_element(static_cast<std::uint32_t>(from.view.dtype)));
   const int64_t row_bytes = from.view.row_stride * size;
   std::memcpy(static_cast<char*>(to.memory.data()) + first_to * row_bytes,
-              static_cast<const char*>(from.memory.data()) + first_from * row_bytes, static_cast<std::size_t>(rows * row_bytes));
+              static_cast<const char*>(from.memory.data()) + first_from * row_bytes,
+              static_cast<std::size_t>(rows * row_bytes));
 }
 
 }  // namespace
 
-Problem make_demo_problem(const Histories& histories, int64_t heads, int64_t head_dim, std::uint32_t dtype, std::uint64_t seed) {
+Problem make_demo_problem(const Histories& histories, int64_t heads, int64_t head_dim, std::uint32_t dtype,
+                          std::uint64_t seed) {
   ProblemConfig config;
   config.dtype = dtype;
   config.lengths_q = shape_of(histories).lengths;
@@ -77,9 +82,11 @@ Problem copy_sequences(const Problem& whole, const std::vector<int64_t>& sequenc
   config.lengths_q.clear();
   config.timestamps.clear();
   for (const int64_t b : sequences) {
-    const int64_t first = whole.offsets_q[static_cast<std::size_t>(b)], last = whole.offsets_q[static_cast<std::size_t>(b) + 1];
+    const int64_t first = whole.offsets_q[static_cast<std::size_t>(b)],
+                  last = whole.offsets_q[static_cast<std::size_t>(b) + 1];
     config.lengths_q.push_back(last - first);
-    config.timestamps.insert(config.timestamps.end(), whole.timestamps.begin() + first, whole.timestamps.begin() + last);
+    config.timestamps.insert(config.timestamps.end(), whole.timestamps.begin() + first,
+                             whole.timestamps.begin() + last);
   }
   Problem part = make_problem(config, true, Contents::untouched);
   part.position = whole.position;
@@ -100,7 +107,8 @@ BatchWork work_of(const std::vector<int64_t>& lengths) {
     work.pairs += static_cast<double>(length) * static_cast<double>(length);
     work.longest = std::max(work.longest, length);
   }
-  work.padded_pairs = static_cast<double>(lengths.size()) * static_cast<double>(work.longest) * static_cast<double>(work.longest);
+  work.padded_pairs =
+      static_cast<double>(lengths.size()) * static_cast<double>(work.longest) * static_cast<double>(work.longest);
   return work;
 }
 

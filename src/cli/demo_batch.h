@@ -11,7 +11,8 @@ namespace warploom::cli {
 
 /// A causal HSTU problem with a position + time bias over the histories: a row is an event, its q, k and v are random
 /// vectors of its item (the same seed gives the same ones), timestamps are the events' own.
-Problem make_demo_problem(const history::Histories& histories, std::int64_t heads, std::int64_t head_dim, std::uint32_t dtype, std::uint64_t seed);
+Problem make_demo_problem(const history::Histories& histories, std::int64_t heads, std::int64_t head_dim,
+                          std::uint32_t dtype, std::uint64_t seed);
 
 /// A problem of only these sequences, with copies of their rows: inputs, out and gradients. Its divisor is the whole
 /// batch's, so that equal rows must give equal results.

@@ -53,21 +53,25 @@ Result<Source> find_histories(const Options& options) {
   if (!file) {
     source.read.histories = history::generate(943, 1682, options.seed);
     source.name = "generated histories";
-    source.notes = "The MovieLens-100k file is not here (set-up was offline?): these histories are made up, with lengths like\n"
-                   "its own. `make demo` fetches the file when there is a network; --history FILE reads one of yours.\n";
+    source.notes =
+        "The MovieLens-100k file is not here (set-up was offline?): these histories are made up, with lengths like\n"
+        "its own. `make demo` fetches the file when there is a network; --history FILE reads one of yours.\n";
     return source;
   }
   const auto start = std::chrono::steady_clock::now();
   // A name for a column is only taken for the file that it was given for.
-  Result<history::ReadResult> read = history::read_history_file(*file, options.file.empty() ? history::ReadOptions() : options.read);
+  Result<history::ReadResult> read =
+      history::read_history_file(*file, options.file.empty() ? history::ReadOptions() : options.read);
   if (!read.ok()) return read.status();
   source.read_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   source.read = *std::move(read);
   source.name = options.file.empty() ? "MovieLens-100k" : *file;
   if (source.read.broken_lines > 0) {
-    source.notes = with_commas(source.read.broken_lines) + " broken lines were left out, the first: " + source.read.first_broken + "\n";
+    source.notes = with_commas(source.read.broken_lines) +
+                   " broken lines were left out, the first: " + source.read.first_broken + "\n";
   }
-  if (source.read.histories.num_events() == 0) return Status::runtime_error(*file + ": there are no events in this file, only a header; give one event a line");
+  if (source.read.histories.num_events() == 0)
+    return Status::runtime_error(*file + ": there are no events in this file, only a header; give one event a line");
   return source;
 }
 
@@ -82,7 +86,8 @@ std::string histogram(const std::vector<int64_t>& lengths) {
   }
   std::vector<int64_t> counts;
   for (const auto& [first, last] : ranges) {
-    counts.push_back(std::count_if(lengths.begin(), lengths.end(), [&, a = first, b = last](int64_t length) { return a <= length && length <= b; }));
+    counts.push_back(std::count_if(lengths.begin(), lengths.end(),
+                                   [&, a = first, b = last](int64_t length) { return a <= length && length <= b; }));
   }
   const int64_t most = *std::max_element(counts.begin(), counts.end());
   std::string text;
@@ -91,7 +96,8 @@ std::string histogram(const std::vector<int64_t>& lengths) {
     started |= counts[index] > 0;
     if (!started) continue;
     const double share = static_cast<double>(counts[index]) / static_cast<double>(std::max<int64_t>(most, 1));
-    text += format("  %5lld to %-5lld ", static_cast<long long>(ranges[index].first), static_cast<long long>(std::min(ranges[index].second, longest))) +
+    text += format("  %5lld to %-5lld ", static_cast<long long>(ranges[index].first),
+                   static_cast<long long>(std::min(ranges[index].second, longest))) +
             paint(Colour::cyan, bar(share, 40, " ")) + format(" %lld\n", static_cast<long long>(counts[index]));
   }
   return text;
@@ -130,8 +136,12 @@ std::vector<int64_t> sample(const std::vector<int64_t>& lengths) {
   constexpr int64_t longest_checked = 1000;
   std::vector<int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), int64_t{0});
-  std::erase_if(order, [&](int64_t b) { return lengths[static_cast<std::size_t>(b)] == 0 || lengths[static_cast<std::size_t>(b)] > longest_checked; });
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[static_cast<std::size_t>(a)] < lengths[static_cast<std::size_t>(b)]; });
+  std::erase_if(order, [&](int64_t b) {
+    return lengths[static_cast<std::size_t>(b)] == 0 || lengths[static_cast<std::size_t>(b)] > longest_checked;
+  });
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return lengths[static_cast<std::size_t>(a)] < lengths[static_cast<std::size_t>(b)];
+  });
   if (order.size() <= 3) return order;
   return {order.front(), order[order.size() / 2], order.back()};
 }
@@ -146,8 +156,8 @@ struct Check {
   }
 };
 
-/// Rows of the batch's own results against float64. The gradients of the two tables are sums over the whole batch, which
-/// would take float64 minutes: those are checked on a run of the sampled sequences alone.
+/// Rows of the batch's own results against float64. The gradients of the two tables are sums over the whole batch,
+/// which would take float64 minutes: those are checked on a run of the sampled sequences alone.
 Result<Check> check_results(const Problem& whole, const Device& device) {
   Check check;
   check.sequences = sample(whole.config.lengths_q);
@@ -159,8 +169,9 @@ Result<Check> check_results(const Problem& whole, const Device& device) {
 
   Result<Runner> runner = Runner::make(part, device, true);
   if (!runner.ok()) return runner.status();
-  const std::vector<std::byte> dq_of_batch(static_cast<const std::byte*>(part.dq.memory.data()),
-                                           static_cast<const std::byte*>(part.dq.memory.data()) + part.dq.memory.bytes());
+  const std::vector<std::byte> dq_of_batch(
+      static_cast<const std::byte*>(part.dq.memory.data()),
+      static_cast<const std::byte*>(part.dq.memory.data()) + part.dq.memory.bytes());
   Problem of_batch = copy_sequences(whole, check.sequences);
   if (const Result<double> time = runner->run(true); !time.ok()) return time.status();
   if (const Status status = runner->fetch(); !status.ok()) return status;
@@ -197,13 +208,18 @@ struct Outcome {
 
 Json to_json(const Outcome& o) {
   const auto pass = [](const PassResult& result) {
-    Json value = {{"median_ms", result.median_ms}, {"gflops_per_second", result.gflops_per_second}, {"peak_memory", nullptr}};
+    Json value = {
+        {"median_ms", result.median_ms}, {"gflops_per_second", result.gflops_per_second}, {"peak_memory", nullptr}};
     if (result.peak_memory) value["peak_memory"] = *result.peak_memory;
     return value;
   };
   Json checks = Json::array();
   for (const Judgement& one : o.check.judgements) {
-    checks.push_back({{"tensor", one.tensor}, {"ok", one.ok}, {"error", one.error}, {"limit", one.limit}, {"worst_row", one.worst_row}});
+    checks.push_back({{"tensor", one.tensor},
+                      {"ok", one.ok},
+                      {"error", one.error},
+                      {"limit", one.limit},
+                      {"worst_row", one.worst_row}});
   }
   return {{"source", o.source.name},
           {"users", o.histories.num_users()},
@@ -226,42 +242,52 @@ Json to_json(const Outcome& o) {
 }
 
 void print_batch(const Outcome& o) {
-  std::printf("%s  %s users, %s items, %s events\n", paint(Colour::bold, o.source.name).c_str(), with_commas(o.histories.num_users()).c_str(),
-              with_commas(o.histories.num_items).c_str(), with_commas(o.histories.num_events()).c_str());
+  std::printf("%s  %s users, %s items, %s events\n", paint(Colour::bold, o.source.name).c_str(),
+              with_commas(o.histories.num_users()).c_str(), with_commas(o.histories.num_items).c_str(),
+              with_commas(o.histories.num_events()).c_str());
   std::fputs(paint(Colour::yellow, o.source.notes).c_str(), stdout);
   std::vector<int64_t> sorted = o.lengths;
   std::sort(sorted.begin(), sorted.end());
   std::printf("\n%s  shortest %lld, median %lld, longest %lld events\n", paint(Colour::bold, "Lengths").c_str(),
-              static_cast<long long>(sorted.front()), static_cast<long long>(sorted[sorted.size() / 2]), static_cast<long long>(sorted.back()));
+              static_cast<long long>(sorted.front()), static_cast<long long>(sorted[sorted.size() / 2]),
+              static_cast<long long>(sorted.back()));
   std::fputs(histogram(o.lengths).c_str(), stdout);
 }
 
 void print_results(const Outcome& o) {
-  std::printf("\n%s  %lld heads of %lld, causal, position + time bias, %s\n", paint(Colour::bold, "HSTU attention").c_str(),
-              static_cast<long long>(o.heads), static_cast<long long>(o.head_dim), o.dtype.c_str());
-  std::printf("on %s%s\n", o.device.name.c_str(), o.device.cuda ? "" : format(", %d threads", warploom_get_num_threads()).c_str());
+  std::printf("\n%s  %lld heads of %lld, causal, position + time bias, %s\n",
+              paint(Colour::bold, "HSTU attention").c_str(), static_cast<long long>(o.heads),
+              static_cast<long long>(o.head_dim), o.dtype.c_str());
+  std::printf("on %s%s\n", o.device.name.c_str(),
+              o.device.cuda ? "" : format(", %d threads", warploom_get_num_threads()).c_str());
   std::fputs(paint(Colour::yellow, o.device_note).c_str(), stdout);
   std::vector<std::vector<std::string>> rows;
-  for (const auto& [name, pass] : {std::pair<const char*, const PassResult&>{"forward", o.forward}, {"backward", o.backward}}) {
+  for (const auto& [name, pass] :
+       {std::pair<const char*, const PassResult&>{"forward", o.forward}, {"backward", o.backward}}) {
     rows.push_back({name, duration(pass.median_ms), format("%.1f", pass.gflops_per_second),
                     format("%.0f", static_cast<double>(o.histories.num_events()) / pass.median_ms)});
   }
   std::printf("\n%s", table({"pass", "time", "GFLOP/s", "events/ms"}, rows).c_str());
 
-  std::printf("\n%s  %s of the work of a batch padded to its longest sequence %s\n", paint(Colour::bold, "Padding").c_str(),
+  std::printf("\n%s  %s of the work of a batch padded to its longest sequence %s\n",
+              paint(Colour::bold, "Padding").c_str(),
               paint(Colour::green, format("%.1f %%", 100 * o.saved_share())).c_str(), "is not done");
-  std::printf("%s   scores alone would take %s (padded %s);\n", paint(Colour::bold, "Memory").c_str(), bytes(o.score_bytes()).c_str(),
-              bytes(o.padded_score_bytes()).c_str());
+  std::printf("%s   scores alone would take %s (padded %s);\n", paint(Colour::bold, "Memory").c_str(),
+              bytes(o.score_bytes()).c_str(), bytes(o.padded_score_bytes()).c_str());
   if (const std::optional<int64_t> peak = o.peak_memory()) {
-    std::printf("         fused attention used %s beyond its inputs and outputs\n", paint(Colour::green, bytes(static_cast<double>(*peak))).c_str());
+    std::printf("         fused attention used %s beyond its inputs and outputs\n",
+                paint(Colour::green, bytes(static_cast<double>(*peak))).c_str());
   } else {
     std::printf("         fused attention stores none of them\n");
   }
 
   std::string lengths;
   for (const int64_t length : o.check.lengths) lengths += (lengths.empty() ? "" : ", ") + std::to_string(length);
-  std::printf("%s    sequences of %s events against float64, relative error:\n         ", paint(Colour::bold, "Check").c_str(), lengths.c_str());
-  for (const Judgement& one : o.check.judgements) std::printf("%s %s  ", one.tensor.c_str(), paint(one.ok ? Colour::green : Colour::red, format("%.1e", one.error)).c_str());
+  std::printf("%s    sequences of %s events against float64, relative error:\n         ",
+              paint(Colour::bold, "Check").c_str(), lengths.c_str());
+  for (const Judgement& one : o.check.judgements)
+    std::printf("%s %s  ", one.tensor.c_str(),
+                paint(one.ok ? Colour::green : Colour::red, format("%.1e", one.error)).c_str());
   std::printf("%s\n", o.check.ok() ? paint(Colour::green, "ok").c_str() : paint(Colour::red, "FAILED").c_str());
   for (const Judgement& one : o.check.judgements)
     if (!one.ok) std::printf("         %s: %s\n", one.tensor.c_str(), one.reason.c_str());
@@ -285,7 +311,8 @@ Status run_on(const Device& device, Problem& problem, Outcome& outcome, Progress
 int demo(const Options& options) {
   const Result<Device> device = choose_device(options.device);
   if (!device.ok()) return report(device.status());
-  if (const Status status = detail::status_of(warploom_set_num_threads(options.threads)); !status.ok()) return report(status);
+  if (const Status status = detail::status_of(warploom_set_num_threads(options.threads)); !status.ok())
+    return report(status);
   Result<Source> source = find_histories(options);
   if (!source.ok()) return report(source.status());
 
@@ -300,12 +327,14 @@ int demo(const Options& options) {
 
   Progress progress("attention over all histories", 3);
   const auto make = [&](const Device& on) {
-    return make_demo_problem(outcome.histories, options.heads, options.head_dim, on.cuda ? WARPLOOM_BFLOAT16 : WARPLOOM_FLOAT32, options.seed);
+    return make_demo_problem(outcome.histories, options.heads, options.head_dim,
+                             on.cuda ? WARPLOOM_BFLOAT16 : WARPLOOM_FLOAT32, options.seed);
   };
   Problem problem = make(*device);
   Status status = run_on(*device, problem, outcome, progress);
   if (!status.ok() && device->cuda && options.device == "auto") {
-    outcome.device_note = device->name + " does not serve this call: " + status.message() + "\nIt was run on the CPU instead; --device cuda makes that an error.\n";
+    outcome.device_note = device->name + " does not serve this call: " + status.message() +
+                          "\nIt was run on the CPU instead; --device cuda makes that an error.\n";
     const Result<Device> cpu = choose_device("cpu");
     if (!cpu.ok()) return report(cpu.status());
     problem = make(*cpu);
@@ -326,22 +355,33 @@ int demo(const Options& options) {
 
 void add_demo_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, "demo", "Fused attention over real user histories, end to end on this machine's best device",
-                                  "  warploom demo                               MovieLens-100k: 943 users, 100,000 events\n"
-                                  "  warploom demo --history events.inter\n"
-                                  "  warploom demo --history log.csv --user-column who --item-column what --time-column when\n"
-                                  "  warploom demo --sequences 100 --max-length 200 --json demo.json\n");
-  command->add_option("--history", options->file, "Histories: tab separated (.inter) or CSV, one event a line, columns named in the first");
+  CLI::App* command =
+      add_command(app, "demo", "Fused attention over real user histories, end to end on this machine's best device",
+                  "  warploom demo                               MovieLens-100k: 943 users, 100,000 events\n"
+                  "  warploom demo --history events.inter\n"
+                  "  warploom demo --history log.csv --user-column who --item-column what --time-column when\n"
+                  "  warploom demo --sequences 100 --max-length 200 --json demo.json\n");
+  command->add_option("--history", options->file,
+                      "Histories: tab separated (.inter) or CSV, one event a line, columns named in the first");
   command->add_option("--user-column", options->read.user_column, "Its column of user ids")->capture_default_str();
   command->add_option("--item-column", options->read.item_column, "Its column of item ids")->capture_default_str();
-  command->add_option("--time-column", options->read.time_column, "Its column of timestamps, seconds")->capture_default_str();
+  command->add_option("--time-column", options->read.time_column, "Its column of timestamps, seconds")
+      ->capture_default_str();
   command->add_flag("--skip-broken", options->read.skip_broken, "Leave broken lines out and count them");
-  command->add_option("--sequences", options->sequences, "Only the first N users; 0: all")->check(CLI::Range(0, 1 << 30))->capture_default_str();
-  command->add_option("--max-length", options->max_length, "Only the last N events of each user; 0: all")->check(CLI::Range(0, 1 << 30))->capture_default_str();
+  command->add_option("--sequences", options->sequences, "Only the first N users; 0: all")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  command->add_option("--max-length", options->max_length, "Only the last N events of each user; 0: all")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   command->add_option("--heads", options->heads, "Heads")->check(CLI::Range(1, 256))->capture_default_str();
-  command->add_option("--head-dim", options->head_dim, "Head dimension")->check(CLI::Range(1, 512))->capture_default_str();
+  command->add_option("--head-dim", options->head_dim, "Head dimension")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the item vectors")->capture_default_str();
-  command->add_option("--threads", options->threads, "CPU threads, 0: all")->check(CLI::Range(0, 4096))->capture_default_str();
+  command->add_option("--threads", options->threads, "CPU threads, 0: all")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
   add_device_option(*command, options->device);
   options->json.add_to(*command);
   on_run(*command, [options] { return demo(*options); });
