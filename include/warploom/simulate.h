@@ -21,6 +21,7 @@
  *                 causal, sms
  *   "shared"      parameters (of gemm), sms, total_bandwidth, l2_hit    the run
  *   "parameters"  kind                                                  names, values and help of the parameters
+ *   "axis"        x* ("stages=2..8")                                    name and values
  *   "machine"     name*                                                 the machine, as a machine file
  *
  * A run is {"makespan", "utilisation" {resource: percent}, "busy" {resource: cycles}, "events", "timeline" {resource: row}, ...}. To a

@@ -15,6 +15,7 @@ from ._call import Gradients
 from ._library import version as __version__
 from ._masks import IntervalMask, Mask
 from ._planning import devices, explain, get_num_threads, info, set_num_threads, warmup
+from ._simulate import Program, Sweep, Timeline, simulate, simulate_design, simulate_sweep, simulate_work
 
 __all__ = [
     "BucketedBias",
@@ -23,6 +24,9 @@ __all__ = [
     "IntervalMask",
     "Mask",
     "PackedBias",
+    "Program",
+    "Sweep",
+    "Timeline",
     "__version__",
     "devices",
     "explain",
@@ -31,6 +35,10 @@ __all__ = [
     "hstu_attention_backward",
     "info",
     "set_num_threads",
+    "simulate",
+    "simulate_design",
+    "simulate_sweep",
+    "simulate_work",
     "softmax_attention",
     "softmax_attention_backward",
     "warmup",

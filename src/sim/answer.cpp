@@ -278,6 +278,13 @@ Result<std::string> answer_parameters(Fields fields) {
   return text_of(list);
 }
 
+Result<std::string> answer_axis(Fields fields) {
+  const Result<Axis> axis = parse_axis(fields.text("x"));
+  for (const Status& status : {fields.status(), axis.status()})
+    if (!status.ok()) return status;
+  return text_of({{"name", axis->name}, {"values", axis->values}});
+}
+
 Result<std::string> answer_machine(Fields fields) {
   const Result<Machine> machine = find_machine(fields.text("name"));
   for (const Status& status : {fields.status(), machine.status()})
@@ -303,6 +310,7 @@ Result<std::string> answer(const std::string& request) {
       {"work", answer_work},
       {"shared", answer_shared},
       {"parameters", answer_parameters},
+      {"axis", answer_axis},
       {"machine", answer_machine},
   };
   std::string known;

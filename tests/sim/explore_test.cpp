@@ -317,7 +317,7 @@ TEST(Answer, EveryKindOfRequest) {
        R"({"what": "design", "k": 512, "tile_m": [128], "tile_n": [128], "stages": [3]})",
        R"({"what": "design", "kind": "attention", "keys": [128]})", R"({"what": "work", "length": 512, "sms": 4})",
        R"({"what": "shared", "sms": 2, "parameters": {"k": 256}})", R"({"what": "parameters", "kind": "attention"})",
-       R"({"what": "machine", "name": "a100"})"}) {
+       R"({"what": "machine", "name": "a100"})", R"({"what": "axis", "x": "stages=2..8"})"}) {
     const auto result = answer(request);
     ASSERT_TRUE(result.ok()) << request << result.status().message();
     EXPECT_FALSE(Json::parse(*result).is_null());
