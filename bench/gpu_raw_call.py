@@ -57,7 +57,7 @@ def run_on_missing_device(index: int) -> tuple[int, str]:
     """(status, message) of a call that names a device that is not there."""
     problem = Problem("missing", slots_q=(1,), slots_k=(1,))
     call = pack(problem, dict.fromkeys(("q", "k", "v", "out", "cu_q", "cu_k"), 4096), device_index=index)
-    library = _library.library()
+    library = _library.library
     code = library.warploom_run(call)
     return code, library.warploom_last_error().decode()
 
@@ -113,7 +113,7 @@ def run_case(name: str) -> None:
         host["intervals"] = np.stack((begin, begin + random.integers(-5, 40, begin.shape)), axis=3).astype(np.int32)
     arrays: dict[str, Any] = {field: gpu.array(values) for field, values in host.items()}
     arrays["out"] = gpu.empty(total_q * p.heads * p.value_dim * 2)
-    library = _library.library()
+    library = _library.library
     _library.add_cuda_library_directories()
     code = library.warploom_run(pack(p, {field: array.address for field, array in arrays.items()}))
     if code != 0:
