@@ -165,9 +165,16 @@ double bias_value(const warploom_bias& bias, const BiasPlace& place) {
 struct Pair {
   int64_t j;
   double score;  ///< softmax: S after the softcap; HSTU: Z
-  double p;      ///< P
-  double slope;  ///< HSTU: g(Z); softmax: the softcap's slope
+  double
+      score_magnitude;  ///< what it would be if nothing in Q K^T + R cancelled: its own rounding errors grow with that
+  double p;             ///< P
+  double slope;         ///< HSTU: g(Z); softmax: the softcap's slope
+  double curvature;     ///< HSTU: the slope of g
   BiasPlace place;
+
+  /// P and the slope if nothing cancelled on the way to them.
+  double p_magnitude(bool softmax) const { return std::fabs(p) + score_magnitude * (softmax ? p : std::fabs(slope)); }
+  double slope_magnitude() const { return std::fabs(slope) + score_magnitude * std::fabs(curvature); }
 };
 
 class Computation {
@@ -242,23 +249,30 @@ class Computation {
     pairs_.clear();
     for (int64_t j = 0; j < s.seqlen_k; ++j) {
       if (!visible(call_, s, n, i, j)) continue;
-      double dot = 0;
-      for (int64_t d = 0; d < call_.head_dim; ++d) dot += query_[at(d)] * keys_[at(j * call_.head_dim + d)];
+      double dot = 0, dot_magnitude = 0;
+      for (int64_t d = 0; d < call_.head_dim; ++d) {
+        const double term = query_[at(d)] * keys_[at(j * call_.head_dim + d)];
+        dot += term;
+        dot_magnitude += std::fabs(term);
+      }
       const BiasPlace place = bias_place(call_, s, b, packed_first_, key_rows_, n, i, j);
       const double bias = bias_value(call_.bias, place);
       if (bias == -INFINITY) continue;  // masks: P = 0 with slope 0
       double score = bias_scaled ? alpha * (dot + bias) : alpha * dot + bias;
-      double p = 0, slope = 1;
+      const double score_magnitude =
+          std::fabs(alpha) * dot_magnitude + (bias_scaled ? std::fabs(alpha * bias) : std::fabs(bias));
+      double p = 0, slope = 1, curvature = 0;
       if (call_.op == WARPLOOM_HSTU) {
         const double sigmoid = 1 / (1 + std::exp(-score));
         p = score == -INFINITY ? 0 : score * sigmoid;
         slope = sigmoid * (1 + score * (1 - sigmoid));
+        curvature = sigmoid * (1 - sigmoid) * (2 + score * (1 - 2 * sigmoid));
       } else if (call_.softcap > 0) {
         const double t = std::tanh(score / call_.softcap);
         score = call_.softcap * t;
         slope = 1 - t * t;
       }
-      pairs_.push_back({j, score, p, slope, place});
+      pairs_.push_back({j, score, score_magnitude, p, slope, curvature, place});
     }
   }
 
@@ -313,7 +327,8 @@ class Computation {
       const double p = rounded(pair.p, scale);
       for (int64_t d = 0; d < call_.value_dim; ++d) {
         const double v = values_[at(pair.j * call_.value_dim + d)] / n_divisor;
-        add(result_.out, out_row + d, p * v, std::fabs(pair.p * v), roundoff_ * pair.p * v);
+        add(result_.out, out_row + d, p * v, pair.p_magnitude(call_.op == WARPLOOM_SOFTMAX) * std::fabs(v),
+            roundoff_ * pair.p * v);
       }
     }
     if (call_.pass == WARPLOOM_BACKWARD) backward_row(b, s, n, i, n_divisor, out_row);
@@ -327,11 +342,13 @@ class Computation {
     const double p_scale = rounding_ && rounding_->draw > 0 ? 1 + random_.uniform() : 1;
     const double ds_scale = rounding_ && rounding_->draw > 0 ? 1 + random_.uniform() : 1;
     dout_.resize(at(call_.value_dim));
-    double delta = 0, delta_error = 0;  // softmax: the row sum of dO * O, and what rounding O adds to it
+    // Softmax: the row sum of dO * O, what rounding O adds to it, and its size if nothing cancelled.
+    double delta = 0, delta_error = 0, delta_magnitude = 0;
     for (int64_t d = 0; d < call_.value_dim; ++d) {
       dout_[at(d)] = element(call_.dout, b, s.first_q, i, n, d) / n_divisor;
       const double out = result_.out.value[at(out_row + d)];
       delta += dout_[at(d)] * (rounding_ ? round_to(call_.dtype, out) : out);
+      delta_magnitude += std::fabs(dout_[at(d)]) * result_.out.magnitude[at(out_row + d)];
       delta_error += std::pow(roundoff_ * out * dout_[at(d)], 2);
     }
     for (const Pair& pair : pairs_) {
@@ -342,8 +359,8 @@ class Computation {
       }
       const bool softmax = call_.op == WARPLOOM_SOFTMAX;
       const double dz = softmax ? pair.p * (dp - delta) * pair.slope : dp * pair.slope;
-      const double dz_magnitude =
-          softmax ? pair.p * (dp_magnitude + std::fabs(delta)) : dp_magnitude * std::fabs(pair.slope);
+      const double dz_magnitude = softmax ? pair.p_magnitude(true) * (dp_magnitude + delta_magnitude) * pair.slope
+                                          : dp_magnitude * pair.slope_magnitude();
       // What rounding O leaves in dS is common to the row; rounding dS is its own.
       const double common = softmax ? pair.p * std::sqrt(delta_error) * pair.slope : 0;
       const double dz_error = std::hypot(roundoff_ * dz, common);
@@ -360,7 +377,7 @@ class Computation {
       for (int64_t d = 0; d < call_.value_dim; ++d) {
         const double term = p * dout_[at(d)];
         add(result_.dv, ((s.first_k + pair.j) * call_.key_heads + key_head) * call_.value_dim + d, term,
-            std::fabs(term), roundoff_ * term);
+            pair.p_magnitude(softmax) * std::fabs(dout_[at(d)]), roundoff_ * term);
       }
       const double factor = bias_scaled ? alpha : 1;
       const auto add_bias = [&](ReferenceTensor& tensor, int64_t index) {

@@ -10,6 +10,7 @@
 #include "cli/simulate_options.h"
 #include "cli/terminal.h"
 #include "sim/design.h"
+#include "sim/document_pictures.h"
 #include "sim/pictures.h"
 #include "sim/program_json.h"
 #include "sim/share.h"
@@ -400,6 +401,24 @@ void add_machine_command(CLI::App& simulate) {
   });
 }
 
+void add_pictures_command(CLI::App& simulate) {
+  auto folder = std::make_shared<std::string>();
+  CLI::App* command = add_command(simulate, "pictures", "Regenerate the documentation's pictures",
+                                  "  warploom simulate pictures docs/pictures\n");
+  command->add_option("folder", *folder, "Where they go")->required()->check(CLI::ExistingDirectory);
+  on_run(*command, [folder] {
+    const Result<std::vector<sim::DocumentPicture>> pictures = sim::document_pictures();
+    if (!pictures.ok()) return report(pictures.status());
+    for (const sim::DocumentPicture& picture : *pictures) {
+      const std::string path = *folder + "/" + picture.file;
+      if (const Status status = write_file("pictures", path, [&] { return picture.svg; }); !status.ok())
+        return report(status);
+      std::printf("%s\n", path.c_str());
+    }
+    return static_cast<int>(exit_success);
+  });
+}
+
 }  // namespace
 
 void add_simulate_explore_commands(CLI::App& simulate) {
@@ -417,6 +436,7 @@ void add_simulate_explore_commands(CLI::App& simulate) {
   add_shared_command(simulate);
   add_program_command(simulate);
   add_machine_command(simulate);
+  add_pictures_command(simulate);
 }
 
 }  // namespace warploom::cli
