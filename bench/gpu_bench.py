@@ -68,9 +68,26 @@ def peak_memory(call: Call) -> int:
     return peak
 
 
+def present(calls: dict[str, Call]) -> tuple[dict[str, Call], dict[str, str]]:
+    """Those that run here, and why the others do not. The first is ours and must run."""
+    running: dict[str, Call] = {}
+    left_out: dict[str, str] = {}
+    for name, call in calls.items():
+        try:
+            call(0)
+            torch.cuda.synchronize()
+            running[name] = call
+        except Exception as error:
+            if not running:
+                raise
+            left_out[name] = f"{type(error).__name__}: {str(error)[:200]}"
+    return running, left_out
+
+
 def records(
     case: str, calls: dict[str, Call], sets: int, flops: float, moved: int, dtype: str = "bfloat16"
 ) -> list[Record]:
+    calls, left_out = present(calls)
     memory = {name: peak_memory(call) for name, call in calls.items()}
     device = torch.cuda.get_device_name()
     made = []
@@ -93,6 +110,8 @@ def records(
                     "round": number,
                 }
             )
+    if left_out:
+        made[0]["left_out"] = left_out
     return made
 
 

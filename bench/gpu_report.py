@@ -138,12 +138,8 @@ class Report:
     def staleness(self, item: Item) -> str:
         """Why the item's records do not stand: "missing", "changed" (its sources), or "" when they do."""
         records = self.records.get(item.key, [])
-        if not records or {record.get("implementation") for record in records}.isdisjoint(
-            item.implementations or [None]
-        ):
-            return "missing"
         present = {record.get("implementation") for record in records}
-        if not present.issuperset(item.implementations):
+        if not records or not present.issuperset(item.implementations):
             return "missing"
         expected = sources_sha256(item.sources, self.root)
         return "" if all(record["sources_sha256"] == expected for record in records) else "changed"
