@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <random>
+#include <sstream>
 
 #include "sim/critical_path.h"
+#include "sim/document_pictures.h"
 #include "sim/json.h"
 #include "sim/parameters.h"
 
@@ -213,6 +216,19 @@ TEST(Report, HasAFigureForEveryExperimentTheNoteAndTheAblation) {
   EXPECT_NE(html.find(kOptimism), std::string::npos);
   EXPECT_NE(html.find("661 TFLOP/s"), std::string::npos);
   EXPECT_EQ(count(html, "src="), 0u);
+}
+
+TEST(Documentation, PicturesAreWhatTheCommandMakes) {
+  const auto pictures = document_pictures();
+  ASSERT_TRUE(pictures.ok()) << pictures.status().message();
+  for (const DocumentPicture& picture : *pictures) {
+    expect_well_formed(picture.svg);
+    std::ifstream file(std::string(WARPLOOM_DOCS) + "/pictures/" + picture.file, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    EXPECT_TRUE(text.str() == picture.svg)
+        << picture.file << " is out of date; run `warploom simulate pictures docs/pictures`";
+  }
 }
 
 TEST(Axis, StepsAreRound) {
