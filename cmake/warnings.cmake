@@ -9,6 +9,11 @@ if(WARPLOOM_SANITIZE)
   target_compile_options(warploom_flags INTERFACE -fsanitize=${WARPLOOM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(warploom_flags INTERFACE -fsanitize=${WARPLOOM_SANITIZE})
 endif()
+if(WARPLOOM_FUZZ)
+  # The fuzzer sees which branches an input takes.
+  target_compile_options(warploom_flags INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(warploom_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 target_include_directories(warploom_flags INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
