@@ -23,7 +23,7 @@ import gpu_device_tests  # noqa: E402
 import gpu_driver  # noqa: E402
 import gpu_reference  # noqa: E402
 import gpu_sanitizer  # noqa: E402
-from gpu_cases import BENCHMARKS, DEVICE_TESTS, PROBLEMS, SPECIAL_CHECKS, all_items  # noqa: E402
+from gpu_cases import BENCHMARKS, CEILINGS, DEVICE_TESTS, PROBLEMS, SPECIAL_CHECKS, all_items  # noqa: E402
 from gpu_report import Item, Report, expanded_files, sources_sha256, without_comments  # noqa: E402
 
 
@@ -246,6 +246,66 @@ def test_a_worker_that_dies_is_a_failure_and_the_next_one_works(tool: Any, monke
     monkeypatch.setattr(tool, "CASE_TIMEOUT_S", 60.0)
     assert "no-such" in worker.ask("checks", "device-no-such")["failure"]
     worker.close()
+
+
+class FakeWorker:
+    """Answers as a GPU machine would; `broken` names an entry that fails."""
+
+    broken = ""
+
+    def ask(self, section: str, name: str) -> dict[str, Any]:
+        if section == "machine":
+            return {"machine": {"gpu": "fake", "driver": "1", "nvrtc": "13.0"}}
+        if name == self.broken:
+            return {"failure": "RuntimeError: broken"}
+        if section == "checks":
+            return {"records": [{"case": name, "ok": True, "error": 1e-3, "limit": 2e-3}]}
+        if section == "sanitizer":
+            tool, case = name.split("/")
+            return {"records": [{"tool": tool, "case": case, "errors": 0}]}
+        rounds = [
+            (implementation, number) for implementation in CEILINGS.get(name, ("warploom", "fa2")) for number in (1, 2)
+        ]
+        times = {"median_ms": 2.0, "tflops": 0.0 if "copy" in name else 100.0, "bytes": 10**10}
+        return {"records": [{"case": name, "implementation": i, "round": n, **times} for i, n in rounds]}
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_whole_run_ends_fresh(
+    tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tool, "Worker", FakeWorker)
+    items = all_items()
+    made = Report(items, tmp_path / "gpu.json")
+    assert tool.run(made, items)
+    tool.print_summary(made)
+    assert made.status() == (True, "fresh")
+    held = json.loads((tmp_path / "gpu.json").read_text())
+    assert held["gpu"] == "fake"
+    assert all(
+        set(record) >= {"date", "sources_sha256"} for part in ("checks", "sanitizer", "bench") for record in held[part]
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 100
+    assert any("warploom" in line and line.endswith("1.00") for line in lines)
+    assert any("5.00TB" in line for line in lines)
+
+
+@pytest.mark.parametrize("broken", ["hstu-forward-decode", "memcheck/copies", "copy-4GiB"])
+def test_a_broken_entry_is_recorded_and_the_others_run(
+    tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setattr(tool, "Worker", FakeWorker)
+    monkeypatch.setattr(FakeWorker, "broken", broken)
+    items = [item for item in all_items() if "decode" in item.name or item.section != "checks"]
+    made = Report(items, tmp_path / "gpu.json")
+    assert not tool.run(made, items)
+    fine, line = made.status()
+    assert not fine
+    assert broken in line
+    assert line.count(",") == 0
 
 
 @pytest.mark.parametrize(
