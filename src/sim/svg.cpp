@@ -6,7 +6,7 @@
 namespace warploom::sim {
 namespace {
 
-constexpr double kLeft = 112, kWidth = 960, kLane = 26, kGap = 6, kTop = 54;
+constexpr double kWidth = 960, kLane = 26, kGap = 6, kTop = 54;
 
 // The whole style: variables for light and dark, so that a file shown in either is readable. Prefixed, since several
 // pictures may share one HTML page.
@@ -77,15 +77,19 @@ std::vector<Box> executor_boxes(const Run& run, std::uint32_t e) {
 
 class Picture {
  public:
-  Picture(Cycles until, int lanes)
-      : until_(until), scale_(kWidth / static_cast<double>(until)), height_(kTop + lanes * (kLane + kGap) + 44) {}
+  // `longest`: characters of the longest lane name
+  Picture(Cycles until, int lanes, std::size_t longest)
+      : left_(std::max(112.0, 6.8 * static_cast<double>(longest) + 16)),
+        until_(until),
+        scale_(kWidth / static_cast<double>(until)),
+        height_(kTop + lanes * (kLane + kGap) + 44) {}
 
-  double x(Cycles cycle) const { return kLeft + scale_ * static_cast<double>(std::min(cycle, until_)); }
+  double x(Cycles cycle) const { return left_ + scale_ * static_cast<double>(std::min(cycle, until_)); }
 
   void lane(const std::string& name, const std::vector<Box>& boxes) {
     const double y = kTop + lane_ * (kLane + kGap);
-    body_ += "<text x=\"" + number(kLeft - 8) + "\" y=\"" + number(y + 17) + "\" text-anchor=\"end\">" + escaped(name) +
-             "</text>" + "<rect class=\"lane\" x=\"" + number(kLeft) + "\" y=\"" + number(y) + "\" width=\"" +
+    body_ += "<text x=\"" + number(left_ - 8) + "\" y=\"" + number(y + 17) + "\" text-anchor=\"end\">" + escaped(name) +
+             "</text>" + "<rect class=\"lane\" x=\"" + number(left_) + "\" y=\"" + number(y) + "\" width=\"" +
              number(kWidth) + "\" height=\"" + number(kLane) + "\"/>\n";
     double drawn = 0;  // right edge of the last box
     for (std::size_t i = 0; i < boxes.size(); ++i) {
@@ -109,7 +113,7 @@ class Picture {
   void axis(const Machine& machine) {
     const double bottom = kTop + lane_ * (kLane + kGap);
     const auto mark = [&](double cycle, double y, const std::string& text, bool line) {
-      const std::string at = number(kLeft + scale_ * cycle);
+      const std::string at = number(left_ + scale_ * cycle);
       if (line)
         body_ += "<line class=\"grid\" x1=\"" + at + "\" x2=\"" + at + "\" y1=\"" + number(kTop - 6) + "\" y2=\"" +
                  number(bottom) + "\"/>";
@@ -122,14 +126,14 @@ class Picture {
     const double per_us = machine.clock_ghz * 1e3;
     for (double step = axis_step(length / per_us, 10), us = 0; us * per_us <= length; us += step)
       mark(us * per_us, bottom + 10, number(us), false);
-    body_ += "<text class=\"dim\" x=\"" + number(kLeft - 8) + "\" y=\"" + number(kTop - 12) +
-             "\" text-anchor=\"end\">cycles</text>" + "<text class=\"dim\" x=\"" + number(kLeft - 8) + "\" y=\"" +
+    body_ += "<text class=\"dim\" x=\"" + number(left_ - 8) + "\" y=\"" + number(kTop - 12) +
+             "\" text-anchor=\"end\">cycles</text>" + "<text class=\"dim\" x=\"" + number(left_ - 8) + "\" y=\"" +
              number(bottom + 10) + "\" text-anchor=\"end\">microseconds</text>\n";
   }
 
   std::string finish(const std::string& title, const std::string& legend) const {
     const double bottom = kTop + lane_ * (kLane + kGap);
-    const std::string width = number(kLeft + kWidth + 24), height = number(height_);
+    const std::string width = number(left_ + kWidth + 24), height = number(height_);
     return "<svg class=\"wl\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + width + " " + height +
            "\" width=\"" + width + "\" height=\"" + height + "\" role=\"img\" aria-label=\"" + escaped(title) + "\">" +
            kStyle +
@@ -161,7 +165,7 @@ class Picture {
 
   std::string legend_row(double y, const std::string& tags) const {
     std::string text;
-    double at = kLeft;
+    double at = left_;
     const auto entry = [&](const std::string& swatch, const std::string& name) {
       text += swatch + "<text class=\"dim\" x=\"" + number(at + 14) + "\" y=\"" + number(y + 9) + "\">" +
               escaped(name) + "</text>";
@@ -178,6 +182,7 @@ class Picture {
     return text + "\n";
   }
 
+  double left_;  // where the lanes begin
   Cycles until_;
   double scale_, height_;
   int lane_ = 0;
@@ -247,7 +252,9 @@ std::string timeline_svg(const Run& run, Cycles until) {
   std::vector<Resource> used;
   for (Resource r = 0; r < run.model.resources.size(); ++r)
     if (!run.timeline.intervals[r].empty() && run.timeline.intervals[r].front().start < until) used.push_back(r);
-  Picture picture(until, static_cast<int>(used.size() + run.model.executors.size()));
+  std::size_t longest = 0;
+  for (const Executor& executor : run.model.executors) longest = std::max(longest, executor.name.size());
+  Picture picture(until, static_cast<int>(used.size() + run.model.executors.size()), longest);
   for (const Resource r : used) picture.lane(run.model.resources[r], resource_boxes(run, r));
   for (std::uint32_t e = 0; e < run.model.executors.size(); ++e)
     picture.lane(run.model.executors[e].name, executor_boxes(run, e));
