@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/python_overhead.py [--json FILE]
 
-Each figure is the least of many short rounds, so that other work on the machine does not count as ours; the median round stands
-beside it. The target is 25 us for an eager call on torch tensors.
+Each figure is the least of many short rounds, so that other work on the machine does not count as ours; the median
+round stands beside it. The target is 25 us for an eager call on torch tensors.
 """
 
 from __future__ import annotations

@@ -15,7 +15,17 @@ from ._call import Gradients
 from ._library import version as __version__
 from ._masks import IntervalMask, Mask
 from ._planning import devices, explain, get_num_threads, info, set_num_threads, warmup
-from ._simulate import Program, Sweep, Timeline, simulate, simulate_design, simulate_sweep, simulate_work
+from ._simulate import (
+    Program,
+    Sweep,
+    Timeline,
+    simulate,
+    simulate_design,
+    simulate_experiments,
+    simulate_report,
+    simulate_sweep,
+    simulate_work,
+)
 
 __all__ = [
     "BucketedBias",
@@ -37,6 +47,8 @@ __all__ = [
     "set_num_threads",
     "simulate",
     "simulate_design",
+    "simulate_experiments",
+    "simulate_report",
     "simulate_sweep",
     "simulate_work",
     "softmax_attention",

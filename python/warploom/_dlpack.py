@@ -1,7 +1,7 @@
 """DLPack in both directions with ctypes alone: what serves `__dlpack__` objects when there is no torch.
 
-The structures are those of dlpack.h, version 0.x (capsules named "dltensor"), which every producer gives to a consumer
-that asks for no version.
+The structures are those of dlpack.h: 1.x (capsules named "dltensor_versioned"), and 0.x ("dltensor") with a partner
+that knows no other.
 """
 
 from __future__ import annotations
@@ -52,8 +52,21 @@ class _ManagedTensor(ctypes.Structure):
     pass
 
 
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_ManagedTensor))
+class _VersionedTensor(ctypes.Structure):
+    pass
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _ManagedTensor._fields_ = [("tensor", _Tensor), ("manager", ctypes.c_void_p), ("deleter", _Deleter)]
+_VersionedTensor._fields_ = [
+    ("major", ctypes.c_uint32),
+    ("minor", ctypes.c_uint32),
+    ("manager", ctypes.c_void_p),
+    ("deleter", _Deleter),
+    ("flags", ctypes.c_uint64),
+    ("tensor", _Tensor),
+]
+_VERSION = (1, 0)
 
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _capsule_new = ctypes.pythonapi.PyCapsule_New
@@ -62,14 +75,16 @@ _capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, _Destructor]
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-# The same two on the address of a capsule that is being destroyed, which must not become a Python object again.
-_dying_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", ctypes.pythonapi)
-)
+# The like on the address of a capsule that is being destroyed, which must not become a Python object again.
 _dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
+_dying_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_GetName", ctypes.pythonapi))
+_capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_is_valid.restype = ctypes.c_int
+_capsule_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _NAME = b"dltensor"
+_VERSIONED_NAME = b"dltensor_versioned"
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -93,15 +108,20 @@ _lent: dict[int, Any] = {}
 # is bound to them, and they are never freed.
 
 
-def _release(managed: Any, lent: Any = _lent, addressof: Any = ctypes.addressof) -> None:
-    lent.pop(addressof(managed.contents), None)
+def _release(managed: int, lent: Any = _lent) -> None:
+    lent.pop(managed, None)
 
 
 def _destroy_unused(
-    capsule: int, lent: Any = _lent, valid: Any = _dying_is_valid, pointer: Any = _dying_pointer, name: bytes = _NAME
+    capsule: int,
+    lent: Any = _lent,
+    name_of: Any = _dying_name,
+    pointer: Any = _dying_pointer,
+    names: tuple[bytes, bytes] = (_NAME, _VERSIONED_NAME),
 ) -> None:
     """A capsule nobody consumed (a consumer renames it) gives its tensor back itself."""
-    if valid(capsule, name):
+    name = name_of(capsule)
+    if name in names:
         lent.pop(pointer(capsule, name), None)
 
 
@@ -153,15 +173,17 @@ class Array:
         if copy:
             raise BufferError("this array lends its memory and makes no copy")
         rank = len(self.shape)
-        managed = _ManagedTensor()
         sizes = (ctypes.c_int64 * rank)(*self.shape)
         strides = (ctypes.c_int64 * rank)(*contiguous_strides(self.shape))
         code, bits = _CODES[self.dtype]
-        managed.tensor = _Tensor(self.address, _Device(CPU, 0), rank, _DataType(code, bits, 1), sizes, strides, 0)
+        tensor = _Tensor(self.address, _Device(CPU, 0), rank, _DataType(code, bits, 1), sizes, strides, 0)
+        versioned = max_version is not None and tuple(max_version) >= _VERSION
+        managed: Any = _VersionedTensor(*_VERSION) if versioned else _ManagedTensor()
+        managed.tensor = tensor
         managed.deleter = _release_callback
         address = ctypes.addressof(managed)
         _lent[address] = (self, managed, sizes, strides)
-        return _capsule_new(address, _NAME, _destroy_unused_callback)
+        return _capsule_new(address, _VERSIONED_NAME if versioned else _NAME, _destroy_unused_callback)
 
 
 # --- consuming --------------------------------------------------------------------------------------------------------
@@ -173,10 +195,17 @@ def read(name: str, producer: Any) -> tuple[int, tuple[int, ...], tuple[int, ...
     The owner (the capsule, which is left unconsumed) keeps the memory alive and gives it back when it is released.
     """
     try:
-        capsule = producer.__dlpack__()
+        try:
+            capsule = producer.__dlpack__(max_version=_VERSION)
+        except TypeError:  # a producer of 0.x takes no such argument
+            capsule = producer.__dlpack__()
     except Exception as error:  # a producer may raise anything
         raise TypeError(f"{name} ({kind_name(producer)}) cannot be read through DLPack: {error}") from error
-    managed = ctypes.cast(_capsule_pointer(capsule, _NAME), ctypes.POINTER(_ManagedTensor)).contents
+    versioned = bool(_capsule_is_valid(capsule, _VERSIONED_NAME))
+    structure = _VersionedTensor if versioned else _ManagedTensor
+    managed: Any = structure.from_address(_capsule_pointer(capsule, _VERSIONED_NAME if versioned else _NAME))
+    if versioned and managed.major > _VERSION[0]:
+        raise TypeError(f"{name} speaks DLPack {managed.major}.{managed.minor}; this release reads 0.x and 1.x")
     tensor = managed.tensor
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     strides = (

@@ -114,14 +114,13 @@ def _draw_mask(draw: st.DrawFn, rng: np.random.Generator, problem: Problem, leng
 
 
 def _draw_bias(draw: st.DrawFn, rng: np.random.Generator, problem: Problem, queries: str, total_k: int) -> None:
-    kinds = ["none", "dense", "packed", "position"] + ([] if queries == "more" else ["time", "both"])
+    # A time bias needs a key for every query; so does a row axis in key coordinates.
+    more_queries = queries == "more" or (problem.used_k is not None and problem.used_q is None)
+    kinds = ["none", "dense", "packed", "position"] + ([] if more_queries else ["time", "both"])
     kind = draw(st.sampled_from(kinds))
     if kind == "none":
         return
-    # Rows before the first key have no place in a table that counts rows in key coordinates.
-    rows = "q" if queries == "more" else draw(st.sampled_from(["k", "q"]))
-    if problem.used_k is not None and problem.used_q is None:
-        rows = "q"
+    rows = "q" if more_queries else draw(st.sampled_from(["k", "q"]))
     heads = draw(st.sampled_from([1, problem.heads]))
     dtype = draw(st.sampled_from(["float32", problem.dtype]))
     longest_q, longest_k = max(problem.slots_q, default=0), max(problem.slots_k, default=0)

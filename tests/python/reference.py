@@ -176,12 +176,16 @@ def _identity(x: Array) -> Array:
 
 @dataclass
 class Steps:
-    """How `evaluate` computes: its type, what rounds P and dS around a product, what rounds stored results."""
+    """How `evaluate` computes: its type, what rounds P and dS around a product, what rounds stored results.
+
+    stored_out: the out that softmax's backward pass reads (the row sum of dO * O), instead of the one computed here.
+    """
 
     dtype: Any = np.float64
     round_factor: Round = _identity
     store: Round = _identity
     store_bias: Round = _identity
+    stored_out: Array | None = None
 
 
 def evaluate(problem: Problem, steps: Steps | None = None) -> tuple[Results, Results, Results]:
@@ -263,8 +267,8 @@ def evaluate(problem: Problem, steps: Steps | None = None) -> tuple[Results, Res
         out = (p16 @ vs) * over_n
         dp = (dos @ vs.transpose(0, 2, 1)) * over_n
         if softmax:
-            # As a fused kernel does it: the row sum of dO * O with the O that was stored.
-            delta = (dos * steps.store(out)).sum(axis=2, keepdims=True)
+            stored = out if steps.stored_out is None else steps.stored_out[rows].transpose(1, 0, 2)
+            delta = (dos * stored).sum(axis=2, keepdims=True)
             dz = p * (dp - delta) * slope
         else:
             dz = np.where(see, dp * slope, 0)
@@ -284,6 +288,13 @@ def evaluate(problem: Problem, steps: Steps | None = None) -> tuple[Results, Res
             bound["dq"][rows] = (ds2 @ k2).transpose(1, 0, 2)
             bound["dk"][columns] = by_key_head(ds2.transpose(0, 2, 1) @ q2)
             bound["dv"][columns] = by_key_head(p2.transpose(0, 2, 1) @ do2)
+            if softmax:
+                # The stored O's roundings reach dS through the row sum of dO * O, the same for the whole row.
+                per_delta = p * slope
+                delta2 = ((dos * out) ** 2).sum(axis=2, keepdims=True)
+                bound["dq"][rows] += (delta2 * (alpha * per_delta @ ks) ** 2).transpose(1, 0, 2)
+                bound["dk"][columns] += by_key_head((delta2 * (alpha * per_delta) ** 2).transpose(0, 2, 1) @ q2)
+                dr2 = dr2 + delta2 * per_delta**2
             aqs, aks, avs, ados = (np.abs(x) for x in (qs, ks, vs, dos * np.abs(over_n)))
             adp = ados @ avs.transpose(0, 2, 1)
             absolute_out = (np.abs(p) @ avs) * np.abs(over_n)

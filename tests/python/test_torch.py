@@ -204,6 +204,7 @@ def test_opcheck_passes(op, case):
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_call_equals_the_eager_one(op, case, dynamic):
     """torch.compile(fullgraph=True), forward and backward, masks and biases given from outside or made inside."""
+    torch._dynamo.reset()
     operator = wl.hstu_attention if op == "hstu" else wl.softmax_attention
     call = CALLS[case]
 
