@@ -14,6 +14,7 @@
  *   "program"     program* (docs/simulator.md, "Your own programs")     the run; a deadlock is WARPLOOM_RUNTIME_ERROR with its report
  *   "experiment"  name*                                                 the run with its claims
  *   "experiments"                                                       every named experiment, closed forms, the ablation
+ *   "report"                                                            {"html": one page with every experiment and its timeline}
  *   "sweep"       kind "gemm"|"attention", x*, y ("stages=2..8"),       values[y][x], null where a point is refused
  *                 metric "TC"|"MEM"|"makespan", parameters, threads
  *   "design"      kind, machine, and the fields of the design space     designs, best first

@@ -277,6 +277,18 @@ def simulate(
     return Timeline(request, _ask(request))
 
 
+def simulate_experiments() -> list[dict[str, Any]]:
+    """Every named experiment as the command's JSON has it: name, about, makespan, utilisation, claims, ..."""
+    experiments: list[dict[str, Any]] = _ask({"what": "experiments"})["experiments"]
+    return experiments
+
+
+def simulate_report() -> str:
+    """One self-contained HTML page: every named experiment beside the published figures, with its timeline."""
+    html: str = _ask({"what": "report"})["html"]
+    return html
+
+
 def simulate_sweep(
     x: str, y: str | None = None, *, kind: str = "gemm", metric: str = "TC", threads: int = 0, **parameters: Any
 ) -> Sweep:

@@ -163,15 +163,28 @@ Result<std::string> answer_experiment(Fields fields) {
   return answer_run(outcome->run, wanted, outcome_json(*outcome));
 }
 
-Result<std::string> answer_experiments(Fields fields) {
-  if (Status status = fields.status(); !status.ok()) return status;
+Result<std::vector<Outcome>> all_outcomes(RunOptions options) {
   std::vector<Outcome> outcomes;
   for (const Experiment& experiment : experiments()) {
-    Result<Outcome> outcome = run_experiment(experiment);
+    Result<Outcome> outcome = run_experiment(experiment, options);
     if (!outcome.ok()) return outcome.status();
     outcomes.push_back(std::move(*outcome));
   }
-  return text_of(experiments_json(outcomes));
+  return outcomes;
+}
+
+Result<std::string> answer_experiments(Fields fields) {
+  if (Status status = fields.status(); !status.ok()) return status;
+  const Result<std::vector<Outcome>> outcomes = all_outcomes({});
+  if (!outcomes.ok()) return outcomes.status();
+  return text_of(experiments_json(*outcomes));
+}
+
+Result<std::string> answer_report(Fields fields) {
+  if (Status status = fields.status(); !status.ok()) return status;
+  const Result<std::vector<Outcome>> outcomes = all_outcomes({.trace = true});
+  if (!outcomes.ok()) return outcomes.status();
+  return text_of({{"html", html_report(*outcomes)}});
 }
 
 Result<std::string> answer_sweep(Fields fields) {
@@ -305,6 +318,7 @@ Result<std::string> answer(const std::string& request) {
       {"program", answer_program},
       {"experiment", answer_experiment},
       {"experiments", answer_experiments},
+      {"report", answer_report},
       {"sweep", answer_sweep},
       {"design", answer_design},
       {"work", answer_work},

@@ -312,7 +312,7 @@ TEST(Answer, EveryKindOfRequest) {
       {R"({"what": "gemm", "parameters": {"scheme": "cp_async", "stages": 3}, "intervals": true, "svg": true, "perfetto": true})",
        R"({"what": "attention", "parameters": {"variant": "both", "fp8": true}, "until": 4000, "width": 40})",
        R"({"what": "program", "program": {"executors": []}})",
-       R"({"what": "experiment", "name": "timeline-attention"})", R"({"what": "experiments"})",
+       R"({"what": "experiment", "name": "timeline-attention"})", R"({"what": "experiments"})", R"({"what": "report"})",
        R"({"what": "sweep", "kind": "gemm", "x": "stages=2..4", "svg": true})",
        R"({"what": "design", "k": 512, "tile_m": [128], "tile_n": [128], "stages": [3]})",
        R"({"what": "design", "kind": "attention", "keys": [128]})", R"({"what": "work", "length": 512, "sms": 4})",
