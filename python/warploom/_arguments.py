@@ -43,7 +43,9 @@ TENSOR_NAMES = (
     "timestamps",
     "time_bucket",
 )
+NUM_TENSORS = len(TENSOR_NAMES)
 DIVISOR_ROWS = NUM_COMMON  # HSTU's only tensor behind the numbers
+NUM_HSTU = NUM_COMMON + 3
 
 _NO_BIAS = (None, None, None, None, None, _layout.NO_BIAS, _layout.ROWS_AUTO)
 _ROWS = {"k": _layout.ROWS_KEY, "q": _layout.ROWS_QUERY}

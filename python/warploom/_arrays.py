@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _call, _dlpack, _layout
-from ._arguments import BIAS, DIVISOR_ROWS, NUM_COMMON, POSITION, TENSOR_NAMES, TIME, Flat, kind_name
+from ._arguments import BIAS, DIVISOR_ROWS, NUM_HSTU, POSITION, TENSOR_NAMES, TIME, Flat, kind_name
 from ._call import Gradients
 
 
@@ -205,7 +205,7 @@ def _views(flat: Flat) -> Flat:
     for place, name in enumerate(TENSOR_NAMES):
         if values[place] is not None:
             values[place] = view(name, values[place])
-    if len(values) > NUM_COMMON + 1 and values[DIVISOR_ROWS] is not None:
+    if len(values) == NUM_HSTU and values[DIVISOR_ROWS] is not None:
         values[DIVISOR_ROWS] = view("divisor", values[DIVISOR_ROWS])
     return tuple(values)
 

@@ -20,6 +20,7 @@ DTYPE_NAMES: dict[Any, str] = {name: name for name in ("float32", "float16", "bf
 
 _somewhere = ctypes.c_int64()
 _SOMEWHERE = ctypes.addressof(_somewhere)
+_FROM_CU_SEQLENS, _NOT_GIVEN, _UNBOUNDED = _layout.FROM_CU_SEQLENS, _layout.NOT_GIVEN, _layout.UNBOUNDED
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -49,14 +50,8 @@ class Description(NamedTuple):
     keep: list[Any]  # tensors made for this call, which live until it has run
 
 
-class Rows(NamedTuple):
-    """The batch's rows."""
-
-    batch: int
-    total_q: int
-    total_k: int
-    max_seqlen_q: int
-    max_seqlen_k: int
+# batch, total_q, total_k, max_seqlen_q, max_seqlen_k
+Rows = tuple[int, int, int, int, int]
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------------
@@ -92,9 +87,7 @@ def _check_last_stride(name: str, tensor: Any, stride: tuple[int, ...]) -> None:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _longest(name: str, length: int | None) -> int:
-    if length is None:
-        return _layout.FROM_CU_SEQLENS
+def _longest(name: str, length: int) -> int:
     if length < 0:
         raise ValueError(
             f"{name} = {length} is negative; pass the longest sequence's length, or None to read cu_seqlens"
@@ -190,18 +183,19 @@ def _check_qkv(q: Any, k: Any, v: Any) -> int:
     if k.dtype != dtype or v.dtype != dtype:
         name, tensor = ("k", k) if k.dtype != dtype else ("v", v)
         raise TypeError(f"{name} is {dtype_name(tensor)} and q is {dtype_name(q)}; q, k and v must agree")
-    check_device("k", k, device)
-    check_device("v", v, device)
-    rank = len(q.shape)
+    if k.device != device or v.device != device:
+        check_device("k", k, device)
+        check_device("v", v, device)
+    q_shape, k_shape, v_shape = q.shape, k.shape, v.shape
+    rank = len(q_shape)
     if rank != 3 and rank != 4:
         _wrong_rank("q", q, "(Tq, H, D) with cu_seqlens_q, or a dense batch (B, Lq, H, D)")
-    if len(k.shape) != rank:
+    if len(k_shape) != rank:
         _wrong_rank("k", k, "(Tk, Hkv, D) beside a 3-D q" if rank == 3 else "(B, Lk, Hkv, D) beside a 4-D q")
-    k_shape, v_shape = k.shape, v.shape
     if v_shape[:-1] != k_shape[:-1]:
         raise ValueError(f"v has shape {tuple(v_shape)} and k {tuple(k_shape)}; all but the last dimension must agree")
-    if k_shape[-1] != q.shape[-1]:
-        raise ValueError(f"k has head dimension {k_shape[-1]} and q {q.shape[-1]}; they must agree (v's is free)")
+    if k_shape[-1] != q_shape[-1]:
+        raise ValueError(f"k has head dimension {k_shape[-1]} and q {q_shape[-1]}; they must agree (v's is free)")
     return code
 
 
@@ -226,7 +220,7 @@ def _dense_rows(q: Any, k: Any, flat: Flat) -> Rows:
         raise ValueError(f"k has {batch_k} sequences and q {batch}; they must agree")
     longest_q = _dense_longest("max_seqlen_q", max_seqlen_q, length_q)
     longest_k = _dense_longest("max_seqlen_k", max_seqlen_k, length_k)
-    return Rows(batch, batch * length_q, batch * length_k, longest_q, longest_k)
+    return batch, batch * length_q, batch * length_k, longest_q, longest_k
 
 
 def _jagged_rows(q: Any, k: Any, flat: Flat, auxiliary: _Auxiliary) -> tuple[Rows, tuple[int, int, int, int]]:
@@ -242,8 +236,9 @@ def _jagged_rows(q: Any, k: Any, flat: Flat, auxiliary: _Auxiliary) -> tuple[Row
         cu_k, dtype_k, batch_k = auxiliary.cumulative("cu_seqlens_k", cu_seqlens_k)
         if batch_k != batch:
             raise ValueError(f"cu_seqlens_k has {batch_k + 1} entries and cu_seqlens_q {batch + 1}; they must agree")
-    longest_q, longest_k = _longest("max_seqlen_q", max_seqlen_q), _longest("max_seqlen_k", max_seqlen_k)
-    return Rows(batch, q.shape[0], k.shape[0], longest_q, longest_k), (cu_q, cu_k, dtype_q, dtype_k)
+    longest_q = _FROM_CU_SEQLENS if max_seqlen_q is None else _longest("max_seqlen_q", max_seqlen_q)
+    longest_k = _FROM_CU_SEQLENS if max_seqlen_k is None else _longest("max_seqlen_k", max_seqlen_k)
+    return (batch, q.shape[0], k.shape[0], longest_q, longest_k), (cu_q, cu_k, dtype_q, dtype_k)
 
 
 def _intervals(intervals: Any, heads: int, total_q: int, auxiliary: _Auxiliary) -> tuple[int, int, int]:
@@ -259,26 +254,26 @@ def _intervals(intervals: Any, heads: int, total_q: int, auxiliary: _Auxiliary) 
 
 
 def _lengths_and_mask(
-    flat: Flat, cumulative: tuple[int, int, int, int], rows: Rows, heads: int, auxiliary: _Auxiliary
+    flat: Flat, cumulative: tuple[int, int, int, int], batch: int, total_q: int, heads: int, auxiliary: _Auxiliary
 ) -> tuple[Any, ...]:
     """The fields cu_seqlens_q .. num_intervals of warploom_attention."""
     seqused_q, seqused_k, num_contexts, num_targets, intervals = flat[8:13]
     used_q_all, used_k_all, left, right, contexts_all, targets_all, group_size = flat[17:24]
-    per_sequence = (rows.batch,)
+    per_sequence = (batch,)
     return (
         *cumulative,
         0 if seqused_q is None else auxiliary.int32("seqused_q", seqused_q, per_sequence),
         0 if seqused_k is None else auxiliary.int32("seqused_k", seqused_k, per_sequence),
-        _layout.NOT_GIVEN if used_q_all is None else _for_all("seqused_q", used_q_all),
-        _layout.NOT_GIVEN if used_k_all is None else _for_all("seqused_k", used_k_all),
-        _layout.UNBOUNDED if left is None else _int64(left),
-        _layout.UNBOUNDED if right is None else _int64(right),
+        _NOT_GIVEN if used_q_all is None else _for_all("seqused_q", used_q_all),
+        _NOT_GIVEN if used_k_all is None else _for_all("seqused_k", used_k_all),
+        _UNBOUNDED if left is None else _int64(left),
+        _UNBOUNDED if right is None else _int64(right),
         0 if num_contexts is None else auxiliary.int32("num_contexts", num_contexts, per_sequence),
         0 if num_targets is None else auxiliary.int32("num_targets", num_targets, per_sequence),
-        _layout.NOT_GIVEN if contexts_all is None else _for_all("num_contexts", contexts_all),
-        _layout.NOT_GIVEN if targets_all is None else _for_all("num_targets", targets_all),
-        _int64(group_size),
-        *((0, 0, 0) if intervals is None else _intervals(intervals, heads, rows.total_q, auxiliary)),
+        _NOT_GIVEN if contexts_all is None else _for_all("num_contexts", contexts_all),
+        _NOT_GIVEN if targets_all is None else _for_all("num_targets", targets_all),
+        group_size if group_size == 1 else _int64(group_size),
+        *((0, 0, 0) if intervals is None else _intervals(intervals, heads, total_q, auxiliary)),
     )
 
 
@@ -377,7 +372,8 @@ def _bucketed_fields(
 
 def _input_fields(name: str, tensor: Any, dense: bool) -> tuple[int, ...]:
     stride = tensor.stride()
-    _check_last_stride(name, tensor, stride)
+    if stride[-1] != 1:
+        _check_last_stride(name, tensor, stride)
     if dense:
         return (tensor.data_ptr(), stride[0], stride[1], stride[2])
     return (tensor.data_ptr(), 0, stride[0], stride[1])
@@ -397,17 +393,17 @@ def describe(op: int, flat: Flat, backend: Backend) -> Description:
         lse_shape: tuple[int, ...] = (q_shape[0], heads, q_shape[1])
     else:
         rows, cumulative = _jagged_rows(q, k, flat, auxiliary)
-        lse_shape = (heads, rows.total_q)
+        lse_shape = (heads, q_shape[0])
+    batch, total_q, total_k, max_seqlen_q, max_seqlen_k = rows
     inputs = (*_input_fields("q", q, dense), *_input_fields("k", k, dense), *_input_fields("v", v, dense))
-    lengths_and_mask = _lengths_and_mask(flat, cumulative, rows, heads, auxiliary)
-    flags, scalars = _flags_and_scalars(op, flat, rows.total_q, auxiliary)
-    bias = None if flat[BIAS_KIND] == _layout.NO_BIAS else _bias_fields(flat, rows.total_k, auxiliary)
+    lengths_and_mask = _lengths_and_mask(flat, cumulative, batch, total_q, heads, auxiliary)
+    flags, scalars = _flags_and_scalars(op, flat, total_q, auxiliary)
+    bias = None if flat[BIAS_KIND] == _layout.NO_BIAS else _bias_fields(flat, total_k, auxiliary)
     device_code, device_index, stream = _device_fields(q, backend)
-    batch, *lengths = rows
     return Description(
         (
             *(code, device_code, device_index, flags, stream),
-            *(batch, heads, k.shape[-2], head_dim, value_dim, *lengths),
+            *(batch, heads, k.shape[-2], head_dim, value_dim, total_q, total_k, max_seqlen_q, max_seqlen_k),
         ),
         inputs,
         (*lengths_and_mask, *scalars),

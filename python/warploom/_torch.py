@@ -20,6 +20,8 @@ from ._arguments import (
     DIVISOR_ROWS,
     NUM_COMMON,
     NUM_DIFFERENTIABLE,
+    NUM_HSTU,
+    NUM_TENSORS,
     POSITION,
     TENSOR_NAMES,
     TIME,
@@ -42,7 +44,7 @@ _describe.DTYPE_NAMES.update(
     }
 )
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 class _Backend:
@@ -50,7 +52,7 @@ class _Backend:
 
     @staticmethod
     def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-        return torch.empty(shape, dtype=like.dtype, device=like.device)
+        return like.new_empty(shape)
 
     @staticmethod
     def empty_float32(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -90,14 +92,15 @@ def tensor(name: str, value: Any) -> Tensor:
         raise TypeError(f"{name} ({kind_name(value)}) cannot be read through DLPack: {error}") from error
 
 
+_SOFTMAX_PLACES = tuple(range(NUM_TENSORS))
+_HSTU_PLACES = (*_SOFTMAX_PLACES, DIVISOR_ROWS)
+
+
 def _tensors(flat: Flat) -> tuple[Flat, bool]:
     """The flat tuple with every array as a tensor, and whether all of them are plain tensors."""
     plain = True
     values: list[Any] | None = None
-    places = (
-        range(NUM_DIFFERENTIABLE + 9) if len(flat) == NUM_COMMON + 1 else (*range(NUM_DIFFERENTIABLE + 9), DIVISOR_ROWS)
-    )
-    for place in places:
+    for place in _HSTU_PLACES if len(flat) == NUM_HSTU else _SOFTMAX_PLACES:
         value = flat[place]
         if value is None or type(value) in _PLAIN:
             continue
@@ -173,8 +176,10 @@ def hstu(flat: Flat) -> Any:
     flat = _autocast(flat)
     if not plain or _observed() or not _direct_device(flat):
         return _ops.hstu_attention(*flat)
-    if _needs_grad(flat) or _transformed():
-        return _apply_hstu(*flat)
+    if _transformed():
+        return _hstu_transformed(flat)
+    if _needs_grad(flat):
+        return _hstu_node(flat)
     out, _ = _call.forward(_layout.HSTU, flat, _backend, False)
     return out
 
@@ -184,8 +189,10 @@ def softmax(flat: Flat, return_lse: bool) -> Any:
     flat = _autocast(flat)
     if not plain or _observed() or not _direct_device(flat):
         out, lse = _ops.softmax_attention(*flat)
-    elif _needs_grad(flat) or _transformed():
-        out, lse = _apply_softmax(*flat)
+    elif _transformed():
+        out, lse = _softmax_transformed(flat)
+    elif _needs_grad(flat):
+        out, lse = _softmax_node(flat)
     else:
         out, lse = _call.forward(_layout.SOFTMAX, flat, _backend, return_lse)
     return (out, lse) if return_lse else out
@@ -312,19 +319,21 @@ def _softmax_backward_fake(dout: Tensor, out: Tensor, lse: Tensor, *rest: Any) -
 
 # --- autograd ---------------------------------------------------------------------------------------------------------
 
-_SAVED = object()  # stands for a tensor in what a context keeps
-
 
 def _save(ctx: Any, flat: Flat, *results: Tensor) -> None:
     """Keeps a call for its backward pass: its own tensors (and softmax's results), nothing computed."""
-    ctx.save_for_backward(*results, *(x for x in flat if isinstance(x, Tensor)))
-    ctx.flat = tuple(_SAVED if isinstance(x, Tensor) else x for x in flat)
+    divisor_rows = flat[DIVISOR_ROWS] if len(flat) == NUM_HSTU else None
+    ctx.save_for_backward(*results, *flat[:NUM_TENSORS], divisor_rows)
+    ctx.numbers = flat[NUM_TENSORS:NUM_COMMON]
+    ctx.extras = flat[NUM_COMMON + 1 :] if len(flat) == NUM_HSTU else flat[NUM_COMMON:]
 
 
-def _saved(ctx: Any, num_results: int) -> tuple[tuple[Tensor, ...], Flat]:
-    saved = ctx.saved_tensors
-    tensors = iter(saved[num_results:])
-    return saved[:num_results], tuple(next(tensors) if x is _SAVED else x for x in ctx.flat)
+def _saved(ctx: Any, op: int) -> tuple[tuple[Tensor, ...], Flat]:
+    """(softmax's results, the call)"""
+    *tensors, divisor_rows = ctx.saved_tensors
+    results, tensors = tensors[:-NUM_TENSORS], tensors[-NUM_TENSORS:]
+    extras = (divisor_rows, *ctx.extras) if op == _layout.HSTU else ctx.extras
+    return tuple(results), (*tensors, *ctx.numbers, *extras)
 
 
 def _input_gradients(ctx: Any, flat: Flat, results: tuple[Tensor, ...], wanted: list[bool]) -> tuple[Any, ...]:
@@ -355,14 +364,14 @@ def _backward(name: str, kernel: Any, arguments: tuple[Any, ...], flat: Flat) ->
 
 
 def _hstu_gradients(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
-    _, flat = _saved(ctx, 0)
+    _, flat = _saved(ctx, _layout.HSTU)
     wanted = list(ctx.needs_input_grad[BIAS:NUM_DIFFERENTIABLE])
     results = _backward("hstu_attention_backward", _hstu_backward_kernel, (dout, *flat, wanted), flat)
     return _input_gradients(ctx, flat, results, wanted)
 
 
 def _softmax_gradients(ctx: Any, dout: Tensor | None, _: Any) -> tuple[Any, ...]:
-    results, flat = _saved(ctx, 2)
+    results, flat = _saved(ctx, _layout.SOFTMAX)
     if dout is None:
         return (None,) * len(flat)
     wanted = list(ctx.needs_input_grad[BIAS:NUM_DIFFERENTIABLE])
@@ -388,26 +397,48 @@ def _refuse_vmap(name: str) -> Any:
     return refuse
 
 
-class _HstuFunction(torch.autograd.Function):
-    """The eager call's autograd node: what the operator's registration does, without the dispatcher."""
+def _eager_node(kernel: Any, setup: Any, gradients: Any) -> Any:
+    """The autograd node of a plain eager call: what the operator's registration does, without the dispatcher.
 
-    @staticmethod
-    def forward(*flat: Any) -> Any:
-        return _hstu_kernel(*flat)
+    Takes the differentiable tensors and everything else as one tuple: autograd costs time for each argument.
+    """
 
-    setup_context = staticmethod(_hstu_setup)
-    backward = staticmethod(_hstu_gradients)
-    vmap = staticmethod(_refuse_vmap("hstu_attention"))
+    class Node(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            flat = (*inputs[:-1], *inputs[-1])
+            output = kernel(*flat)
+            setup(ctx, flat, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *outer: Any) -> Any:
+            return (*gradients(ctx, *outer)[:NUM_DIFFERENTIABLE], None)
+
+    apply: Any = Node.apply
+    return lambda flat: apply(*flat[:NUM_DIFFERENTIABLE], flat[NUM_DIFFERENTIABLE:])
 
 
-class _SoftmaxFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(*flat: Any) -> Any:
-        return _softmax_kernel(*flat)
+def _transformed_node(name: str, kernel: Any, setup: Any, gradients: Any) -> Any:
+    """The same in the form that torch.func's transforms take, which costs more."""
 
-    setup_context = staticmethod(_softmax_setup)
-    backward = staticmethod(_softmax_gradients)
-    vmap = staticmethod(_refuse_vmap("softmax_attention"))
+    class Node(torch.autograd.Function):
+        @staticmethod
+        def forward(*flat: Any) -> Any:
+            return kernel(*flat)
+
+        setup_context = staticmethod(setup)
+        backward = staticmethod(gradients)
+        vmap = staticmethod(_refuse_vmap(name))
+
+    apply: Any = Node.apply
+    return lambda flat: apply(*flat)
+
+
+_hstu_node = _eager_node(_hstu_kernel, _hstu_setup, _hstu_gradients)
+_softmax_node = _eager_node(_softmax_kernel, _softmax_setup, _softmax_gradients)
+_hstu_transformed = _transformed_node("hstu_attention", _hstu_kernel, _hstu_setup, _hstu_gradients)
+_softmax_transformed = _transformed_node("softmax_attention", _softmax_kernel, _softmax_setup, _softmax_gradients)
 
 
 class _BackwardFunction(torch.autograd.Function):
@@ -429,8 +460,6 @@ class _BackwardFunction(torch.autograd.Function):
 
 
 _apply_backward: Any = _BackwardFunction.apply
-_apply_hstu: Any = _HstuFunction.apply
-_apply_softmax: Any = _SoftmaxFunction.apply
 
 
 def _register() -> Any:
