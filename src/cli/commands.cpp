@@ -6,6 +6,7 @@
 #include "cli/bench_command.h"
 #include "cli/check_command.h"
 #include "cli/command.h"
+#include "cli/compile_command.h"
 #include "cli/demo_command.h"
 #include "cli/explain_command.h"
 #include "cli/info_command.h"
@@ -20,6 +21,7 @@ void add_commands(CLI::App& app) {
   add_demo_command(app);
   add_bench_command(app);
   add_explain_command(app);
+  add_compile_command(app);
   add_verify_command(app);
   add_simulate_command(app);
   add_check_command(app);

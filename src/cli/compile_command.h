@@ -1,0 +1,10 @@
+// `warploom compile`: fills the cache, or a pack to ship, with kernels; works without a GPU.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace warploom::cli {
+
+void add_compile_command(CLI::App& app);
+
+}  // namespace warploom::cli
