@@ -57,7 +57,7 @@ struct TilePlace {
 
 /// The buckets of one row's keys. keys and row: timestamps relative to one of them, so small that differences fit an
 /// int.
-HWY_INLINE void small_buckets(const TimeBuckets& index, const int* keys, int row, int first_vector, int end_vector,
+HWY_NOINLINE void small_buckets(const TimeBuckets& index, const int* keys, int row, int first_vector, int end_vector,
                               int* buckets) {
   const I i;
   const F f;
@@ -79,7 +79,7 @@ HWY_INLINE void small_buckets(const TimeBuckets& index, const int* keys, int row
 }
 
 /// Time buckets of a part of a tile: buckets[row][key]. timestamps: of the sequence's key 0.
-HWY_INLINE void time_buckets(const TimeBuckets& index, const int64_t* timestamps, int offset, TilePlace place,
+HWY_NOINLINE void time_buckets(const TimeBuckets& index, const int64_t* timestamps, int offset, TilePlace place,
                              ScorePart part, int columns_end, int* buckets) {
   const int64_t* key_times = timestamps + place.first_key;
   const int64_t* row_times = timestamps + place.first_row + offset;
@@ -127,7 +127,7 @@ HWY_INLINE int position_of_diagonal(int diagonal, int offset, TilePlace place, i
 
 /// R of a part of a tile, float32: bias[row][key]; buckets[row][key] when there is a time table. Columns from seqlen_k
 /// on hold anything.
-HWY_INLINE void load_bias(const CallInfo& info, const Sequence& s, const BiasView& view, TilePlace place,
+HWY_NOINLINE void load_bias(const CallInfo& info, const Sequence& s, const BiasView& view, TilePlace place,
                           ScorePart part, float* bias, int* buckets) {
   const F f;
   const int columns_end = geometry::min_of(part.end_vector() * kLanes, s.seqlen_k() - place.first_key);
@@ -174,7 +174,7 @@ HWY_INLINE void load_bias(const CallInfo& info, const Sequence& s, const BiasVie
 /// Adds the bias, applies the softcap and writes -inf where nothing is seen. scores hold alpha Q K^T; bias null: none;
 /// cap_slope (softcap only) takes the softcap's slope or is null.
 template <bool kBiased>
-HWY_INLINE void finish_scores_as(const CallInfo& info, const RowIntervals& seen, TilePlace place, ScorePart part,
+HWY_NOINLINE void finish_scores_as(const CallInfo& info, const RowIntervals& seen, TilePlace place, ScorePart part,
                                  const float* bias, float* scores, float* cap_slope, Live& live) {
   const F f;
   const I i32;
@@ -232,7 +232,7 @@ HWY_INLINE bool finish_scores(const CallInfo& info, const RowIntervals& seen, Ti
 
 /// The parts of a row block against a key tile: the whole block when it sees all of the tile, else strips of kStrip
 /// rows, each with the hull of the columns it sees. Returns their number; parts that see nothing are left out.
-HWY_INLINE int score_parts(const RowIntervals& seen, Interval rows, Interval columns, int block_row, ScorePart* parts) {
+HWY_NOINLINE int score_parts(const RowIntervals& seen, Interval rows, Interval columns, int block_row, ScorePart* parts) {
   const int width = columns.end - columns.begin;
   if (width == kKeyTile && seen.classify(rows, columns) == TileKind::full) {
     parts[0] = {{rows.begin - block_row, rows.end - block_row}, {0, width}, TileKind::full};

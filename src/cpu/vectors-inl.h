@@ -83,7 +83,7 @@ HWY_INLINE void store_vector(Vec value, uint16_t* target, uint32_t dtype) {
 }
 
 /// count values to float32; the rest of the last vector is zeros. Reads nothing past the values.
-HWY_INLINE void load_row(const void* source, uint32_t dtype, int count, float* target) {
+HWY_NOINLINE void load_row(const void* source, uint32_t dtype, int count, float* target) {
   const F f;
   const int whole = count / kLanes * kLanes;
   if (dtype == WARPLOOM_FLOAT32) {
@@ -103,7 +103,7 @@ HWY_INLINE void load_row(const void* source, uint32_t dtype, int count, float* t
 }
 
 /// count values from float32, to nearest even. Writes nothing past them.
-HWY_INLINE void store_row(const float* source, int count, uint32_t dtype, void* target) {
+HWY_NOINLINE void store_row(const float* source, int count, uint32_t dtype, void* target) {
   const F f;
   const int whole = count / kLanes * kLanes;
   if (dtype == WARPLOOM_FLOAT32) {
@@ -152,7 +152,7 @@ HWY_INLINE hn::Vec<D> blocks_of_rows(D d, const float* source, int64_t stride) {
 
 /// target[c][r] = source[r][c] for c < columns. rows and both strides are multiples of the vector, and source rows are
 /// readable up to a multiple of 4 columns, target rows exist up to one.
-HWY_INLINE void transpose(const float* source, int64_t source_stride, int rows, int columns, float* target,
+HWY_NOINLINE void transpose(const float* source, int64_t source_stride, int rows, int columns, float* target,
                           int64_t target_stride) {
   const F f;
   for (int c = 0; c < columns; c += 4) {
