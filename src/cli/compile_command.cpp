@@ -25,6 +25,7 @@ struct Options {
   std::vector<int> head_dims;
   std::vector<std::string> dtypes;
   std::string masks = "sequence";
+  bool whole_table = false;
   std::string pack;
   int jobs = 0;
   JsonOption json;
@@ -99,7 +100,7 @@ Result<std::vector<Variant>> variants(const Options& options, const std::vector<
       configs.push_back(*config);
     }
     if (options.problems.empty()) {
-      for (const HstuForwardConfig& config : gpu::configurations(device, false))
+      for (const HstuForwardConfig& config : gpu::configurations(device, options.whole_table))
         if (wanted(options, config)) configs.push_back(config);
     }
     for (const HstuForwardConfig& config : configs) {
@@ -166,7 +167,8 @@ Json to_json(const Outcome& outcome, const std::string& directory) {
                        {"key", cubin.key},
                        {"bytes", cubin.image.size()},
                        {"registers", cubin.resources.registers},
-                       {"spill_bytes", cubin.resources.spill_store_bytes + cubin.resources.spill_load_bytes}});
+                       {"spill_bytes", cubin.resources.spill_store_bytes + cubin.resources.spill_load_bytes},
+                       {"performance_warnings", cubin.resources.performance_warnings}});
   }
   return {{"directory", directory}, {"seconds", outcome.seconds}, {"kernels", kernels}};
 }
@@ -234,6 +236,8 @@ void add_compile_command(CLI::App& app) {
   command->add_option("--mask", options->masks, "sequence (windows, contexts, targets), intervals or all")
       ->check(CLI::IsMember({"sequence", "intervals", "all"}))
       ->capture_default_str();
+  command->add_flag("--whole-table", options->whole_table,
+                    "The tile table's other rows too, at the ends of their range: what CI compiles");
   command->add_option("--pack", options->pack, "Write into this folder instead of the cache");
   command->add_option("--jobs", options->jobs, "Kernels compiled at a time; 0: one for each processor")
       ->check(CLI::Range(0, 256))
