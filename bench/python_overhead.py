@@ -23,15 +23,15 @@ TARGET_US = 25.0
 
 
 def rounds_us(call: Callable[[], Any], calls: int = 200, rounds: int = 200) -> list[float]:
-    """Time of a call in each round, in microseconds."""
+    """Processor time of a call in each round, in microseconds: the calling thread's, which waits for nobody here."""
     for _ in range(calls):
         call()
     results = []
     for _ in range(rounds):
-        begin = time.perf_counter_ns()
+        begin = time.thread_time_ns()
         for _ in range(calls):
             call()
-        results.append((time.perf_counter_ns() - begin) / calls / 1000)
+        results.append((time.thread_time_ns() - begin) / calls / 1000)
     return results
 
 

@@ -214,14 +214,14 @@ def _wanted(flat: Flat) -> list[bool]:
 
 def hstu_backward(dout: Any, flat: Flat) -> Gradients:
     flat, _ = _tensors(flat)
-    results = _ops.hstu_attention_backward(tensor("dout", dout), *flat, _wanted(flat))
-    return _gradients(flat, results)
+    arguments = (tensor("dout", dout), *flat, _wanted(flat))
+    return _gradients(flat, _backward("hstu_attention_backward", _hstu_backward_kernel, arguments, flat))
 
 
 def softmax_backward(dout: Any, out: Any, lse: Any, flat: Flat) -> Gradients:
     flat, _ = _tensors(flat)
-    results = (tensor("dout", dout), tensor("out", out), tensor("lse", lse))
-    return _gradients(flat, _ops.softmax_attention_backward(*results, *flat, _wanted(flat)))
+    arguments = (tensor("dout", dout), tensor("out", out), tensor("lse", lse), *flat, _wanted(flat))
+    return _gradients(flat, _backward("softmax_attention_backward", _softmax_backward_kernel, arguments, flat))
 
 
 def _gradients(flat: Flat, results: tuple[Tensor, ...]) -> Gradients:
@@ -355,10 +355,10 @@ def _softmax_setup(ctx: Any, inputs: Flat, output: tuple[Tensor, Tensor]) -> Non
 
 def _backward(name: str, kernel: Any, arguments: tuple[Any, ...], flat: Flat) -> Any:
     """Runs a backward operator, directly when nothing wants to see it."""
-    plain = type(arguments[0]) in _PLAIN and type(flat[0]) in _PLAIN
+    plain = all(type(x) in _PLAIN for x in arguments if isinstance(x, Tensor))
     if not plain or _observed() or not _direct_device(flat):
         return getattr(_ops, name)(*arguments)
-    if _is_grad_enabled() or _transformed():
+    if _transformed() or _needs_grad(flat) or (_is_grad_enabled() and arguments[0].requires_grad):
         return _apply_backward(name, kernel, *arguments)
     return kernel(*arguments)
 
