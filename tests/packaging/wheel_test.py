@@ -77,7 +77,7 @@ def test_it_imports_where_neither_torch_nor_numpy_is(empty_environment: Path) ->
     program = (
         "import sys, warploom\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
-        "assert warploom.devices()[0].kind == 'cpu', warploom.devices()\n"
+        "assert warploom.devices()[0]['kind'] == 'cpu', warploom.devices()\n"
         "print(warploom.__version__)"
     )
     printed = run(empty_environment / "bin/python", "-I", "-c", program, cwd=empty_environment, env=BARE)
