@@ -17,6 +17,7 @@ from torch.utils.dlpack import from_dlpack
 from . import _arrays, _call, _describe, _layout
 from ._arguments import (
     BIAS,
+    DETERMINISTIC,
     DIVISOR_ROWS,
     NUM_COMMON,
     NUM_DIFFERENTIABLE,
@@ -112,9 +113,11 @@ def _tensors(flat: Flat) -> tuple[Flat, bool]:
     return (flat if values is None else tuple(values)), plain
 
 
+_any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+
+
 def _autocast(flat: Flat) -> Flat:
-    """Inside torch.autocast q, k and v go to its dtype, as for scaled_dot_product_attention; a float32 bias stays
-    one."""
+    """Inside torch.autocast q, k and v go to its dtype, as for scaled_dot_product_attention; a bias is left alone."""
     if not _any_autocast():
         return flat
     q, k, v = flat[:3]
@@ -125,8 +128,6 @@ def _autocast(flat: Flat) -> Flat:
     served = (torch.float32, torch.float16, torch.bfloat16)
     return (*(x.to(dtype) if x.dtype in served else x for x in (q, k, v)), *flat[3:])
 
-
-_any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 # --- one call: direct, through autograd, or through the dispatcher ----------------------------------------------------
 
@@ -269,12 +270,9 @@ def _present(flat: Flat, results: tuple[Any, ...]) -> tuple[Tensor, ...]:
 
 def _deterministic(flat: Flat) -> Flat:
     """torch.use_deterministic_algorithms asks for it too."""
-    if torch.are_deterministic_algorithms_enabled() and not flat[_DETERMINISTIC]:
-        return (*flat[:_DETERMINISTIC], True, *flat[_DETERMINISTIC + 1 :])
+    if torch.are_deterministic_algorithms_enabled() and not flat[DETERMINISTIC]:
+        return (*flat[:DETERMINISTIC], True, *flat[DETERMINISTIC + 1 :])
     return flat
-
-
-_DETERMINISTIC = 26
 
 
 def _hstu_backward_kernel(dout: Tensor, *rest: Any) -> tuple[Tensor, ...]:

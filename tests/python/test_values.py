@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
@@ -241,3 +243,17 @@ def test_calls_from_several_threads_give_the_same_bits():
     for thread in threads:
         thread.join()
     assert not failures
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_computes_the_same_bits():
+    """Data loaders fork: the threads of the parent's pool do not exist in the child."""
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((2000, 2, 32)).astype(np.float32)
+    cu = np.array([0, 1000, 2000])
+    expected = wl.hstu_attention(q, q, q, cu)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # a child that hangs ends with a signal, not with the test run
+        os._exit(0 if np.array_equal(wl.hstu_attention(q, q, q, cu), expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
