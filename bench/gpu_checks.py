@@ -465,7 +465,7 @@ def refused_device_index() -> Verdict:
 
     code, message = gpu_raw_call.run_on_missing_device(torch.cuda.device_count())
     named = "device" in message and str(torch.cuda.device_count()) in message
-    return _same(code == 3 and named, f"status {code}, message {message!r}")
+    return _same(code == 1 and named, f"status {code}, message {message!r}")
 
 
 SPECIAL: dict[str, Callable[[], Verdict]] = {name: globals()[name.replace("-", "_")] for name in SPECIAL_CHECKS}

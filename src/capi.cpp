@@ -39,9 +39,15 @@ Status give(const Result<std::string>& made, char** text) {
 
 extern "C" {
 
-const char* warploom_version(void) { return WARPLOOM_VERSION; }
-uint32_t warploom_abi_version(void) { return WARPLOOM_ABI_VERSION; }
-const char* warploom_last_error(void) { return warploom::last_error().c_str(); }
+const char* warploom_version(void) {
+  return WARPLOOM_VERSION;
+}
+uint32_t warploom_abi_version(void) {
+  return WARPLOOM_ABI_VERSION;
+}
+const char* warploom_last_error(void) {
+  return warploom::last_error().c_str();
+}
 
 void warploom_attention_init(warploom_attention* call) {
   std::memset(call, 0, sizeof *call);
@@ -88,17 +94,22 @@ int warploom_info(char** text) {
   return warploom::guarded([&] { return give(warploom::information_json(), text); });
 }
 
-void warploom_free(char* text) { std::free(text); }
+void warploom_free(char* text) {
+  std::free(text);
+}
 
 int warploom_set_num_threads(int32_t count) {
   return warploom::guarded([&] {
-    if (count < 0) return Status::invalid_value("count = " + std::to_string(count) + " is negative; 0 means all processors");
+    if (count < 0)
+      return Status::invalid_value("count = " + std::to_string(count) + " is negative; 0 means all processors");
     warploom::cpu::set_num_threads(count);
     return Status();
   });
 }
 
-int32_t warploom_get_num_threads(void) { return warploom::cpu::num_threads(); }
+int32_t warploom_get_num_threads(void) {
+  return warploom::cpu::num_threads();
+}
 
 int warploom_add_library_directory(const char* path) {
   return warploom::guarded([&] {

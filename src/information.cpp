@@ -56,7 +56,9 @@ Json nvrtc_search() {
 
 }  // namespace
 
-std::string devices_json() { return devices().dump(); }
+std::string devices_json() {
+  return devices().dump();
+}
 
 std::string information_json() {
   const gpu::Settings& settings = gpu::compiler().settings();

@@ -1,4 +1,5 @@
-// The HSTU forward kernel's compile-time configuration, shared-memory map and parameters: what host and kernel agree on.
+// The HSTU forward kernel's compile-time configuration, shared-memory map and parameters: what host and kernel agree
+// on.
 #pragma once
 
 #include "geometry/host_device.h"
@@ -18,14 +19,13 @@ struct HstuForwardConfig {
   int key_columns = 64;  ///< of a tile; a multiple of 32
   int stages = 2;        ///< K and V tiles in shared memory, at least 2
   int warps = 4;
-  int min_blocks = 2;    ///< CTAs that an SM must hold: bounds the registers
-  bool query_in_registers = false;
-
-  friend constexpr bool operator==(const HstuForwardConfig&, const HstuForwardConfig&) = default;
+  int min_blocks = 2;  ///< CTAs that an SM must hold: bounds the registers
 };
 
 /// The tensor core reads 16 columns at a time; the odd half is filled with zeros inside the kernel.
-WARPLOOM_HD constexpr int padded_dim(int dim) { return (dim + 15) / 16 * 16; }
+WARPLOOM_HD constexpr int padded_dim(int dim) {
+  return (dim + 15) / 16 * 16;
+}
 
 /// Byte offsets in dynamic shared memory.
 struct HstuForwardSharedMap {
@@ -34,10 +34,13 @@ struct HstuForwardSharedMap {
   int value = 0;
   int key_bytes = 0;  ///< of one stage
   int value_bytes = 0;
+  int work = 0;          ///< what the CTA works on
   int rows = 0;          ///< what each lane's row sees, row_bytes a thread
+  int exponents = 0;     ///< float16: the power of two by which a row of P and O is divided, one int a row
   int tile_numbers = 0;  ///< one int a stage
   int walk = 0;          ///< the ranges of a sequence mask, or one int a warp
   int bytes = 0;
+  static constexpr int work_bytes = 80;
   static constexpr int row_bytes = 16;
 };
 
@@ -48,8 +51,10 @@ WARPLOOM_HD constexpr HstuForwardSharedMap shared_map(const HstuForwardConfig& c
   map.value_bytes = geometry::tile_bytes(config.key_columns, config.value_dim);
   map.key = map.query + geometry::tile_bytes(config.query_rows, wider);
   map.value = map.key + config.stages * map.key_bytes;
-  map.rows = map.value + config.stages * map.value_bytes;
-  map.tile_numbers = map.rows + config.warps * 32 * map.row_bytes;
+  map.work = map.value + config.stages * map.value_bytes;
+  map.rows = map.work + map.work_bytes;
+  map.exponents = map.rows + config.warps * 32 * map.row_bytes;
+  map.tile_numbers = map.exponents + (config.bfloat16 ? 0 : config.query_rows * static_cast<int>(sizeof(int)));
   map.walk = map.tile_numbers + config.stages * static_cast<int>(sizeof(int));
   map.bytes = map.walk + (config.interval_mask ? config.warps * static_cast<int>(sizeof(int))
                                                : static_cast<int>(sizeof(geometry::Ranges)));
@@ -100,7 +105,7 @@ struct HstuForwardParams {
   float half_alpha = 0;
   float inverse_divisor = 1;
   const float* divisor_rows = nullptr;  ///< (total_q); replaces inverse_divisor
-  geometry::Schedule schedule;  ///< a jagged batch has one more sequence: the rows after the last one
+  geometry::Schedule schedule;          ///< a jagged batch has one more sequence: the rows after the last one
 };
 
 }  // namespace warploom

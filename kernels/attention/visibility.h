@@ -1,7 +1,7 @@
 // The mask at the level of a kernel: which key tiles a CTA walks, and what each row of a warp sees of one.
 //
-// Lane l of a warp speaks for row l of the warp's rows. A tile that all rows see whole needs no masking, one that none sees
-// is skipped; else each lane makes its row's bits and the lanes that hold the row's scores fetch them by shuffle.
+// Lane l of a warp speaks for row l of the warp's rows. A tile that all rows see whole needs no masking, one that none
+// sees is skipped; else each lane makes its row's bits and the lanes that hold the row's scores fetch them by shuffle.
 #pragma once
 
 #include "geometry/interval_mask.h"
@@ -47,8 +47,9 @@ struct IntervalRow {
   }
 };
 
-/// Walks the key tiles that a CTA's rows see under a sequence mask: runs of neighbouring tiles, found from the geometry. The
-/// ranges wait in shared memory, as they are needed only where a run ends. Every thread of the CTA makes the same calls.
+/// Walks the key tiles that a CTA's rows see under a sequence mask: runs of neighbouring tiles, found from the
+/// geometry. The ranges wait in shared memory, as they are needed only where a run ends. Every thread of the CTA makes
+/// the same calls.
 template <int TileColumns>
 class SequenceWalk {
  public:
@@ -78,8 +79,8 @@ class SequenceWalk {
   int tile_, run_end_;
 };
 
-/// The same under an interval mask: each thread looks at its rows, and the CTA agrees on the nearest tile. Every thread of
-/// the CTA makes the same calls. `scratch`: shared memory, one int a warp.
+/// The same under an interval mask: each thread looks at its rows, and the CTA agrees on the nearest tile. Every thread
+/// of the CTA makes the same calls. `scratch`: shared memory, one int a warp.
 template <int TileColumns, int Threads>
 class IntervalWalk {
  public:

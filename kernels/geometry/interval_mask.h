@@ -1,5 +1,6 @@
 // Interval masks: per query row a list of half-open column intervals, any number, in any order, empty, overlapping or
-// running past the sequence (docs/attention.md, section 4). The row-wise pieces that the kernels and the CPU build tiles from.
+// running past the sequence (docs/attention.md, section 4). The row-wise pieces that the kernels and the CPU build
+// tiles from.
 #pragma once
 
 #include "geometry/mask.h"
@@ -12,9 +13,7 @@ struct RowIntervals {
   int count = 0;
   int seqlen_k = 0;
 
-  WARPLOOM_HD constexpr Interval at(int n) const {
-    return intersect({pairs[2 * n], pairs[2 * n + 1]}, {0, seqlen_k});
-  }
+  WARPLOOM_HD constexpr Interval at(int n) const { return intersect({pairs[2 * n], pairs[2 * n + 1]}, {0, seqlen_k}); }
 
   WARPLOOM_HD constexpr bool contains(int column) const {
     for (int n = 0; n < count; ++n) {

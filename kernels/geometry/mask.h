@@ -1,8 +1,9 @@
-// Which columns a row sees: the one definition that every back end, kernel and test uses (docs/attention.md, section 4).
+// Which columns a row sees: the one definition that every back end, kernel and test uses (docs/attention.md, section
+// 4).
 //
-// A sequence is ordered [contexts | history | targets]. Rows are counted in key coordinates, r = i + (Lk - Lq), so that the
-// last query row sits beside the last key. For a tile of rows and a tile of columns the functions below say in constant
-// time which columns are seen by any row (the tiles to load) and whether all of them are (no masking needed).
+// A sequence is ordered [contexts | history | targets]. Rows are counted in key coordinates, r = i + (Lk - Lq), so that
+// the last query row sits beside the last key. For a tile of rows and a tile of columns the functions below say in
+// constant time which columns are seen by any row (the tiles to load) and whether all of them are (no masking needed).
 #pragma once
 
 #include "geometry/host_device.h"
@@ -12,8 +13,12 @@ namespace warploom::geometry {
 /// Window side without a limit. Lengths of one sequence stay below it, so sums of two never overflow an int.
 inline constexpr int kUnbounded = 1 << 30;
 
-WARPLOOM_HD constexpr int min_of(int a, int b) { return a < b ? a : b; }
-WARPLOOM_HD constexpr int max_of(int a, int b) { return a > b ? a : b; }
+WARPLOOM_HD constexpr int min_of(int a, int b) {
+  return a < b ? a : b;
+}
+WARPLOOM_HD constexpr int max_of(int a, int b) {
+  return a > b ? a : b;
+}
 
 /// Half-open range [begin, end) of rows or columns; empty when end <= begin.
 struct Interval {
@@ -30,7 +35,8 @@ WARPLOOM_HD constexpr Interval intersect(Interval a, Interval b) {
   return {max_of(a.begin, b.begin), min_of(a.end, b.end)};
 }
 
-/// The mask of one sequence. 0 <= num_contexts, num_targets; their sum <= seqlen_k; targets and contexts need right = 0.
+/// The mask of one sequence. 0 <= num_contexts, num_targets; their sum <= seqlen_k; targets and contexts need right =
+/// 0.
 struct SequenceMask {
   int seqlen_q = 0;
   int seqlen_k = 0;
@@ -48,7 +54,8 @@ struct SequenceMask {
   }
 };
 
-/// What one row sees: two disjoint intervals in ascending order, inside [0, seqlen_k), not touching. Either may be empty.
+/// What one row sees: two disjoint intervals in ascending order, inside [0, seqlen_k), not touching. Either may be
+/// empty.
 struct VisibleColumns {
   Interval first, second;
   WARPLOOM_HD constexpr bool contains(int column) const { return first.contains(column) || second.contains(column); }
@@ -68,8 +75,8 @@ WARPLOOM_HD constexpr VisibleColumns visible_columns(const SequenceMask& mask, i
   return {{max_of(0, r - mask.left), max_of(0, min_of(mask.seqlen_k, r + mask.right + 1))}, {}};
 }
 
-/// The rows of a tile by kind, in key coordinates. Rows of one kind see sets that change steadily from row to row, so the
-/// first and the last row of a segment bound what all of them see.
+/// The rows of a tile by kind, in key coordinates. Rows of one kind see sets that change steadily from row to row, so
+/// the first and the last row of a segment bound what all of them see.
 struct RowSegments {
   Interval before;  ///< r < 0: more queries than keys
   Interval contexts;
@@ -185,7 +192,8 @@ WARPLOOM_HD constexpr Ranges seeing_any(const SequenceMask& mask, Interval colum
   const Interval in_history = intersect(seen, {0, history_end});
   if (!in_history.empty()) {
     const bool from_end = mask.target_window_from_history_end;
-    const int last = from_end ? (in_history.end > history_end - mask.left ? mask.seqlen_k : 0) : in_history.end + mask.left;
+    const int last =
+        from_end ? (in_history.end > history_end - mask.left ? mask.seqlen_k : 0) : in_history.end + mask.left;
     rows.parts[3] = to_query_rows(intersect({history_end, last}, {history_end, mask.seqlen_k}));
   }
   const Interval in_targets = intersect(seen, {history_end, mask.seqlen_k});

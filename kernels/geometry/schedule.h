@@ -1,8 +1,8 @@
 // The order of work items: an output tile of one head of one sequence.
 //
-// CTAs start in the order of their index, so the longest items get the lowest ones and the short ones fill the tail. Under
-// a causal mask the last query tile is the longest. Heads go in groups, so that the keys and values of the heads that run
-// at one time stay in L2.
+// CTAs start in the order of their index, so the longest items get the lowest ones and the short ones fill the tail.
+// Under a causal mask the last query tile is the longest. Heads go in groups, so that the keys and values of the heads
+// that run at one time stay in L2.
 #pragma once
 
 #include "geometry/host_device.h"
@@ -16,15 +16,13 @@ struct WorkItem {
 };
 
 struct Schedule {
-  int query_tiles = 0;      ///< of the longest sequence
+  int query_tiles = 0;  ///< of the longest sequence
   int sequences = 0;
   int heads = 0;
-  int pairs_in_group = 1;   ///< (sequence, head) pairs that run side by side
+  int pairs_in_group = 1;           ///< (sequence, head) pairs that run side by side
   bool first_tile_is_long = false;  ///< context rows see the whole history: tile 0 goes first
 
-  WARPLOOM_HD constexpr long long items() const {
-    return static_cast<long long>(query_tiles) * sequences * heads;
-  }
+  WARPLOOM_HD constexpr long long items() const { return static_cast<long long>(query_tiles) * sequences * heads; }
 
   /// Item `index`, 0 <= index < items() < 2^31 (a grid's limit): every item exactly once.
   WARPLOOM_HD constexpr WorkItem item(long long index) const {

@@ -1,8 +1,8 @@
 // Where a 16-byte chunk of a tile stands in shared memory.
 //
-// A tile of 16-bit values is cut into panels of 64 columns; a row of a panel is 128 bytes, all 32 banks. The eight rows that
-// one ldmatrix phase reads at the same column would meet in the same four banks, so chunk c of row r stands at place
-// c ^ (r mod 8): eight rows, eight different places (the 128-byte swizzle of PTX ISA, "Shared memory layouts").
+// A tile of 16-bit values is cut into panels of 64 columns; a row of a panel is 128 bytes, all 32 banks. The eight rows
+// that one ldmatrix phase reads at the same column would meet in the same four banks, so chunk c of row r stands at
+// place c ^ (r mod 8): eight rows, eight different places (the 128-byte swizzle of PTX ISA, "Shared memory layouts").
 #pragma once
 
 #include "geometry/host_device.h"
@@ -16,7 +16,9 @@ inline constexpr int kPanelRowBytes = 128;
 inline constexpr int kPanelChunks = kPanelRowBytes / kChunkBytes;
 
 /// The place of chunk `chunk` (0..7) in row `row` of a panel.
-WARPLOOM_HD constexpr int swizzled_chunk(int row, int chunk) { return chunk ^ (row % kPanelChunks); }
+WARPLOOM_HD constexpr int swizzled_chunk(int row, int chunk) {
+  return chunk ^ (row % kPanelChunks);
+}
 
 /// Byte offset of chunk `chunk` (of the whole row: column / 8) of row `row` in a tile of `rows` rows.
 WARPLOOM_HD constexpr int swizzled_offset(int rows, int row, int chunk) {
@@ -24,9 +26,13 @@ WARPLOOM_HD constexpr int swizzled_offset(int rows, int row, int chunk) {
   return (panel * rows + row) * kPanelRowBytes + swizzled_chunk(row, chunk % kPanelChunks) * kChunkBytes;
 }
 
-WARPLOOM_HD constexpr int panels_of(int columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
+WARPLOOM_HD constexpr int panels_of(int columns) {
+  return (columns + kPanelColumns - 1) / kPanelColumns;
+}
 
 /// Bytes of a tile of `rows` x `columns` 16-bit values.
-WARPLOOM_HD constexpr int tile_bytes(int rows, int columns) { return panels_of(columns) * rows * kPanelRowBytes; }
+WARPLOOM_HD constexpr int tile_bytes(int rows, int columns) {
+  return panels_of(columns) * rows * kPanelRowBytes;
+}
 
 }  // namespace warploom::geometry

@@ -17,7 +17,9 @@ __device__ __forceinline__ void cp_async_16(uint32 shared, const void* global, b
 }
 
 /// Closes the group of the copies this thread has issued since the last one.
-__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void cp_async_commit_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 
 /// Waits until at most `Newest` of this thread's groups are in flight. Other threads' copies need a barrier after it.
 template <int Newest>
@@ -27,6 +29,12 @@ __device__ __forceinline__ void cp_async_wait_group() {
 
 __device__ __forceinline__ void store_shared_4(uint32 address, uint32 value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(uint32 address, uint4 value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
 }
 
 __device__ __forceinline__ uint4 load_shared_16(uint32 address) {

@@ -1,4 +1,5 @@
-// Tiles of 16-bit values in swizzled shared memory: filling them from global memory, reading fragments, writing results.
+// Tiles of 16-bit values in swizzled shared memory: filling them from global memory, reading fragments, writing
+// results.
 #pragma once
 
 #include "geometry/fragment.h"
@@ -12,51 +13,63 @@ using ptx::uint32;
 
 /// A view of rows in global memory: row r, columns 0..columns-1 of 16-bit values, 16-byte aligned.
 struct GlobalRows {
-  const char* data;           ///< row 0
+  const char* data;  ///< row 0
   long long row_stride_bytes;
 
-  __device__ __forceinline__ GlobalRows from(int row) const { return {data + row * row_stride_bytes, row_stride_bytes}; }
+  __device__ __forceinline__ GlobalRows from(int row) const {
+    return {data + row * row_stride_bytes, row_stride_bytes};
+  }
 };
 
-/// Starts the copy of rows 0..Rows-1 into the tile, 16 bytes a thread: eight neighbouring threads move 128 bytes of a row.
-/// Rows from `valid_rows` on and the columns that pad Columns to a multiple of 16 become zeros.
+/// Starts the copy of rows 0..Rows-1 into the tile, 16 bytes a thread: eight neighbouring threads move 128 bytes of a
+/// row. Rows from `valid_rows` on become zeros.
 template <int Rows, int Columns, int Threads>
 __device__ __forceinline__ void copy_rows_async(uint32 tile, GlobalRows from, int valid_rows) {
   constexpr int kChunks = Columns / geometry::kChunkValues;
-  constexpr int kPaddedChunks = (Columns + 15) / 16 * 2;
   constexpr int kRowsAtOnce = Threads / geometry::kPanelChunks;
-  static_assert(Rows % kRowsAtOnce == 0 || kRowsAtOnce > Rows);
+  // The swizzle depends on row mod 8 only, and a thread's rows are a multiple of 8 apart: its place in them is the
+  // same.
+  static_assert(kRowsAtOnce % 8 == 0 && Rows % kRowsAtOnce == 0);
   const int first_row = threadIdx.x / geometry::kPanelChunks;
   const int chunk = threadIdx.x % geometry::kPanelChunks;
-  const char* source = from.data + first_row * from.row_stride_bytes + chunk * geometry::kChunkBytes;
   const uint32 target = tile + geometry::swizzled_offset(Rows, first_row, chunk);
-  // The swizzle depends on row mod 8 only, and kRowsAtOnce is a multiple of 8: a thread's place in its rows is the same.
-  static_assert(kRowsAtOnce % 8 == 0);
 #pragma unroll
-  for (int row = 0; row < Rows; row += kRowsAtOnce) {
-    if (kRowsAtOnce > Rows && first_row >= Rows) break;
-    const bool row_valid = first_row + row < valid_rows;
-    const char* row_source = row_valid ? source + row * from.row_stride_bytes : from.data;
+  for (int panel = 0; panel < geometry::panels_of(Columns); ++panel) {
+    const bool whole_panel = (panel + 1) * geometry::kPanelChunks <= kChunks;
+    if (!whole_panel && panel * geometry::kPanelChunks + chunk >= kChunks) break;
+    const char* source = from.data + first_row * from.row_stride_bytes + chunk * geometry::kChunkBytes;
 #pragma unroll
-    for (int panel = 0; panel < geometry::panels_of(Columns); ++panel) {
-      const int column_chunk = panel * geometry::kPanelChunks + chunk;
-      if ((panel + 1) * geometry::kPanelChunks > kPaddedChunks && column_chunk >= kPaddedChunks) break;
-      const bool valid = row_valid && column_chunk < kChunks;
-      ptx::cp_async_16(target + panel * Rows * geometry::kPanelRowBytes + row * geometry::kPanelRowBytes,
-                       valid ? row_source + panel * geometry::kPanelRowBytes : from.data, valid);
+    for (int row = 0; row < Rows; row += kRowsAtOnce) {
+      // Where nothing is valid the address may lie outside the tensor; it is not read.
+      ptx::cp_async_16(target + (panel * Rows + row) * geometry::kPanelRowBytes,
+                       source + panel * geometry::kPanelRowBytes, first_row + row < valid_rows);
+      source += kRowsAtOnce * from.row_stride_bytes;
     }
   }
 }
 
-/// A lane's address for ldmatrix.x4 on the 16x16 blocks of a tile of Rows rows, whose base is a multiple of 128. From block
-/// to block along a row only the chunk's place in its 128 bytes changes, by an exclusive or with a constant.
+/// Zeros the columns that pad an odd number of chunks to the 16 columns that an mma reads. No copy touches them, so
+/// once for the life of the tile is enough; a barrier must follow before they are read.
+template <int Rows, int Columns, int Threads>
+__device__ __forceinline__ void zero_padding(uint32 tile) {
+  constexpr int kChunks = Columns / geometry::kChunkValues;
+  if constexpr (kChunks % 2 != 0) {
+    for (int row = threadIdx.x; row < Rows; row += Threads) {
+      ptx::store_shared_16(tile + geometry::swizzled_offset(Rows, row, kChunks), uint4{0, 0, 0, 0});
+    }
+  }
+}
+
+/// A lane's address for ldmatrix.x4 on the 16x16 blocks of a tile of Rows rows, whose base is a multiple of 128. From
+/// block to block along a row only the chunk's place in its 128 bytes changes, by an exclusive or with a constant.
 template <int Rows>
 class BlockReader {
  public:
   /// first_row: a multiple of 8.
   __device__ __forceinline__ BlockReader(uint32 tile, int first_row) {
     const int lane = threadIdx.x % 32;
-    address_ = tile + geometry::swizzled_offset(Rows, first_row + geometry::ldmatrix_row(lane), geometry::ldmatrix_chunk(lane));
+    address_ = tile + geometry::swizzled_offset(Rows, first_row + geometry::ldmatrix_row(lane),
+                                                geometry::ldmatrix_chunk(lane));
   }
 
   /// The same blocks `bytes` (a multiple of 128) further on.

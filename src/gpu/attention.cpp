@@ -35,8 +35,9 @@ Result<HostValues> copy_values(const warploom_attention& call, const Driver& cud
     if (pointer == nullptr || !failure.ok()) return;
     std::vector<char>& target = host.copies.emplace_back(static_cast<size_t>(count * element_bytes));
     if (count > 0) {
-      failure = driver_status(cuda, cuda.cuMemcpyDtoH(target.data(), reinterpret_cast<DevicePointer>(pointer), target.size()),
-                              "reading lengths from the device");
+      failure =
+          driver_status(cuda, cuda.cuMemcpyDtoH(target.data(), reinterpret_cast<DevicePointer>(pointer), target.size()),
+                        "reading lengths from the device");
     }
     pointer = reinterpret_cast<T*>(target.data());
   };
@@ -66,21 +67,13 @@ Result<warploom_attention> resolve(const warploom_attention& call, const Driver&
   return resolved;
 }
 
-/// A configuration on a device, hashed member by member.
-struct LoadedKey {
-  HstuForwardConfig config;
-  int device;
-  friend bool operator==(const LoadedKey&, const LoadedKey&) = default;
-};
+/// A configuration's members and a device.
+using LoadedKey = std::pair<std::array<int, 9>, int>;
 
 struct LoadedKeyHash {
   size_t operator()(const LoadedKey& key) const {
-    const HstuForwardConfig& c = key.config;
-    size_t hash = static_cast<size_t>(key.device);
-    for (const int member : {c.head_dim, c.value_dim, int{c.bfloat16}, int{c.interval_mask}, c.query_rows, c.key_columns,
-                             c.stages, c.warps, c.min_blocks, int{c.query_in_registers}}) {
-      hash = hash * 1000003u ^ static_cast<size_t>(member);
-    }
+    size_t hash = static_cast<size_t>(key.second);
+    for (const int member : key.first) hash = hash * 1000003u ^ static_cast<size_t>(member);
     return hash;
   }
 };
@@ -89,7 +82,7 @@ struct LoadedKeyHash {
 Result<const LoadedKernel*> loaded_kernel(const HstuForwardPlan& plan, int device) {
   static std::mutex mutex;
   static std::unordered_map<LoadedKey, const LoadedKernel*, LoadedKeyHash> loaded;
-  const LoadedKey key{plan.config, device};
+  const LoadedKey key{members(plan.config), device};
   {
     const std::lock_guard lock(mutex);
     if (const auto found = loaded.find(key); found != loaded.end()) return found->second;
@@ -159,9 +152,8 @@ Status run(const warploom_attention& call) {
 }
 
 Status warmup(const warploom_attention& call) {
-  return on_device(call, [&](Prepared& prepared) -> Status {
-    return loaded_kernel(prepared.plan, call.device_index).status();
-  });
+  return on_device(
+      call, [&](Prepared& prepared) -> Status { return loaded_kernel(prepared.plan, call.device_index).status(); });
 }
 
 Result<std::string> explain(const warploom_attention& call) {

@@ -14,27 +14,28 @@ namespace {
 /// One row of the tile table, for heads up to max_dim wide.
 struct Tile {
   int max_dim;
-  int query_rows, key_columns, stages, warps, min_blocks;
-  bool query_in_registers;
+  int query_rows, key_columns;
+  int narrow_key_columns;  ///< under an interval mask or in float16, whose lists and exponents take registers
+  int stages, warps, min_blocks;
 };
 
 /// Rows of one max_dim in order of preference: the first whose min_blocks CTAs fit an SM's shared memory is taken. The
-/// first row of each was measured on an H200 (docs/performance-log.md); the others serve smaller shared memories, the last
-/// one every device from sm_80 on (99 KiB a block).
+/// first row of each was measured on an H200 (docs/performance-log.md); the others serve smaller shared memories, the
+/// last one every device from sm_80 on (99 KiB a block).
 constexpr std::array kTiles = {
-    Tile{64, 128, 64, 2, 4, 2, true},    Tile{64, 64, 64, 2, 4, 2, false},
-    Tile{128, 128, 64, 2, 4, 2, false},  Tile{128, 128, 32, 2, 4, 2, false}, Tile{128, 64, 32, 2, 4, 1, false},
-    Tile{192, 128, 64, 2, 8, 1, false},  Tile{192, 64, 32, 2, 4, 1, false},
-    Tile{256, 128, 64, 2, 8, 1, false},  Tile{256, 64, 32, 2, 4, 1, false},
+    Tile{56, 128, 32, 32, 2, 4, 3},  Tile{56, 64, 32, 32, 2, 4, 3},   Tile{64, 128, 64, 32, 2, 4, 3},
+    Tile{64, 64, 32, 32, 2, 4, 3},   Tile{128, 128, 64, 32, 2, 4, 2}, Tile{128, 128, 32, 32, 2, 4, 2},
+    Tile{128, 64, 32, 32, 2, 4, 1},  Tile{192, 128, 64, 64, 2, 8, 1}, Tile{192, 64, 32, 32, 2, 4, 1},
+    Tile{256, 128, 64, 64, 2, 8, 1}, Tile{256, 64, 32, 32, 2, 4, 1},
 };
 
 constexpr int kMaxHeadDim = 256;
-/// The driver keeps this much shared memory of every CTA for itself (CUDA C++ Programming Guide, compute capability 8.x on).
+/// The driver keeps this much shared memory of every CTA for itself (CUDA C++ Programming Guide, compute capability 8.x
+/// on).
 constexpr int kReservedSharedBytes = 1024;
-/// K and V of the pairs that run side by side should stay in this share of L2.
-constexpr double kL2Share = 0.25;
-/// From this length on a head's K and V are worth keeping in L2; below it one global longest-first order is better.
-constexpr int64_t kLongSequence = 2048;
+/// CTAs of one group of heads, in times of what the GPU holds at once. Smaller groups keep K and V in L2 but leave a
+/// part of the last wave idle; measured on an H200, 8 waves lose nothing to either.
+constexpr int kWavesOfGroup = 8;
 
 HstuForwardConfig config_of(const Tile& tile, int head_dim, int value_dim, bool bfloat16, bool interval_mask) {
   HstuForwardConfig config;
@@ -43,11 +44,10 @@ HstuForwardConfig config_of(const Tile& tile, int head_dim, int value_dim, bool 
   config.bfloat16 = bfloat16;
   config.interval_mask = interval_mask;
   config.query_rows = tile.query_rows;
-  config.key_columns = tile.key_columns;
+  config.key_columns = interval_mask || !bfloat16 ? tile.narrow_key_columns : tile.key_columns;
   config.stages = tile.stages;
   config.warps = tile.warps;
   config.min_blocks = tile.min_blocks;
-  config.query_in_registers = tile.query_in_registers;
   return config;
 }
 
@@ -69,9 +69,12 @@ TensorStrides strides_of(const warploom_attention& call, const warploom_tensor& 
   return {is_dense(call) ? tensor.batch_stride : 0, tensor.row_stride, tensor.head_stride};
 }
 
-int clamp_to_unbounded(int64_t side) { return static_cast<int>(std::min<int64_t>(side, geometry::kUnbounded)); }
+int clamp_to_unbounded(int64_t side) {
+  return static_cast<int>(std::min<int64_t>(side, geometry::kUnbounded));
+}
 
-geometry::Schedule schedule_of(const warploom_attention& call, const HstuForwardConfig& config, const DeviceInfo& device) {
+geometry::Schedule schedule_of(const warploom_attention& call, const HstuForwardConfig& config,
+                               const DeviceInfo& device) {
   geometry::Schedule schedule;
   // Even an empty batch gets one tile: rows after the last sequence are written as 0.
   const int64_t longest = std::max<int64_t>(1, effective_max_seqlen_q(call));
@@ -81,12 +84,9 @@ geometry::Schedule schedule_of(const warploom_attention& call, const HstuForward
   schedule.heads = static_cast<int>(call.heads);
   schedule.first_tile_is_long = call.num_contexts != nullptr || call.num_contexts_all > 0;
   const int64_t pairs = std::max<int64_t>(1, int64_t{schedule.sequences} * schedule.heads);
-  int64_t side_by_side = pairs;
-  if (longest >= kLongSequence) {
-    const double pair_bytes = static_cast<double>(longest) * static_cast<double>(call.head_dim + call.value_dim) * 2.0;
-    side_by_side = static_cast<int64_t>(kL2Share * device.l2_bytes / pair_bytes);
-  }
-  schedule.pairs_in_group = static_cast<int>(std::clamp<int64_t>(side_by_side, 1, std::min<int64_t>(pairs, std::numeric_limits<int>::max())));
+  const int64_t at_once = int64_t{device.sm_count} * config.min_blocks;
+  const int64_t in_group = (kWavesOfGroup * at_once + schedule.query_tiles - 1) / schedule.query_tiles;
+  schedule.pairs_in_group = static_cast<int>(std::min(in_group, pairs));
   return schedule;
 }
 
@@ -94,8 +94,9 @@ geometry::Schedule schedule_of(const warploom_attention& call, const HstuForward
 
 Status check_served(const warploom_attention& call) {
   const auto not_yet = [](const char* what) {
-    return Status::runtime_error(message(what, " does not run on a GPU yet; HSTU attention forward without a bias does. "
-                                               "Move the tensors to the CPU, which serves everything"));
+    return Status::runtime_error(message(what,
+                                         " does not run on a GPU yet; HSTU attention forward without a bias does. "
+                                         "Move the tensors to the CPU, which serves everything"));
   };
   if (call.op == WARPLOOM_SOFTMAX) return not_yet("softmax attention");
   if (call.bias.kind != WARPLOOM_NO_BIAS) return not_yet("HSTU attention with a bias");
@@ -125,9 +126,8 @@ Result<HstuForwardPlan> plan_hstu_forward(const warploom_attention& call, const 
     return Status::runtime_error(message(device.name, " has compute capability ", device.major, ".", device.minor,
                                          "; the kernels need 8.0 or newer. Move the tensors to the CPU"));
   }
-  Result<HstuForwardConfig> config =
-      choose_config(static_cast<int>(call.head_dim), static_cast<int>(call.value_dim), call.dtype == WARPLOOM_BFLOAT16,
-                    has_interval_mask(call), device);
+  Result<HstuForwardConfig> config = choose_config(static_cast<int>(call.head_dim), static_cast<int>(call.value_dim),
+                                                   call.dtype == WARPLOOM_BFLOAT16, has_interval_mask(call), device);
   if (!config.ok()) return config.status();
 
   HstuForwardPlan plan;
@@ -193,12 +193,12 @@ KernelRequest kernel_request(const HstuForwardConfig& config, const Architecture
   KernelRequest request;
   request.entry_file = "attention/hstu_forward_mma.cu";
   request.config_text = message(
-      "#include \"attention/hstu_forward_config.h\"\nnamespace warploom {\ninline constexpr HstuForwardConfig kConfig = {",
+      "#include \"attention/hstu_forward_config.h\"\nnamespace warploom {\ninline constexpr HstuForwardConfig kConfig "
+      "= {",
       ".head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
       ", .interval_mask = ", truth(config.interval_mask), ", .query_rows = ", config.query_rows,
       ", .key_columns = ", config.key_columns, ", .stages = ", config.stages, ", .warps = ", config.warps,
-      ", .min_blocks = ", config.min_blocks, ", .query_in_registers = ", truth(config.query_in_registers),
-      "};\n}  // namespace warploom\n");
+      ", .min_blocks = ", config.min_blocks, "};\n}  // namespace warploom\n");
   request.kernel_name = "hstu_forward";
   request.architecture = architecture;
   return request;
@@ -222,27 +222,28 @@ std::string describe(const HstuForwardPlan& plan, const warploom_attention& call
                     {"key_columns", c.key_columns},
                     {"stages", c.stages},
                     {"warps", c.warps},
-                    {"min_blocks", c.min_blocks},
-                    {"query_in_registers", c.query_in_registers}};
+                    {"min_blocks", c.min_blocks}};
   json["shared_memory_bytes"] = plan.shared_bytes;
   json["registers_limit"] = std::min(255, 65536 / (plan.threads * c.min_blocks) / 8 * 8);
   json["launch"] = {{"ctas", plan.ctas}, {"threads", plan.threads}};
-  json["schedule"] = {{"query_tiles", schedule.query_tiles},
-                      {"pairs_in_group", schedule.pairs_in_group},
-                      {"order", schedule.first_tile_is_long ? "context tile first, then last to first" : "last query tile first"}};
+  json["schedule"] = {
+      {"query_tiles", schedule.query_tiles},
+      {"pairs_in_group", schedule.pairs_in_group},
+      {"order", schedule.first_tile_is_long ? "context tile first, then last to first" : "last query tile first"}};
   json["scratch_bytes"] = 0;
-  json["limiter"] = {
-      {"name", "tensor core and special functions"},
-      {"why", message("each visible pair costs ", products_flops, " FLOPs and ", key_bytes,
-                      " bytes of K and V from L2, shared by the ", c.query_rows,
-                      " rows of a tile: far above the memory's balance")}};
-  json["why"] = message("the tile table's first row for heads up to ", table_class(c.head_dim, c.value_dim), " whose ",
-                        c.min_blocks, " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
+  json["limiter"] = {{"name", "tensor core and special functions"},
+                     {"why", message("each visible pair costs ", products_flops, " FLOPs and ", key_bytes,
+                                     " bytes of K and V from L2, shared by the ", c.query_rows,
+                                     " rows of a tile: far above the memory's balance")}};
+  json["why"] =
+      message("the tile table's first row for heads up to ", table_class(c.head_dim, c.value_dim), " whose ",
+              c.min_blocks, " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
   return json.dump();
 }
 
 Result<DeviceInfo> reference_device(const Architecture& architecture) {
-  // CUDA C++ Programming Guide, "Technical specifications per compute capability", and the vendor's pages for L2 and SMs.
+  // CUDA C++ Programming Guide, "Technical specifications per compute capability", and the vendor's pages for L2 and
+  // SMs.
   struct Known {
     int major, minor;
     const char* name;
@@ -275,16 +276,17 @@ std::vector<HstuForwardConfig> configurations(const DeviceInfo& device, bool who
   std::vector<HstuForwardConfig> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     const int max_dim = table_class(dim, dim);
-    // The table's other rows are compiled at the two ends of their range.
-    const bool end_of_range = dim == max_dim || dim == max_dim - 56;
-    for (const bool bfloat16 : {true, false}) {
+    // The table's other rows are compiled at their widest and for an odd number of chunks.
+    const bool end_of_range = dim == max_dim || dim == max_dim - 8;
+    for (const bool bfloat16 : {true}) {
       for (const bool interval_mask : {false, true}) {
         const Result<HstuForwardConfig> chosen = choose_config(dim, dim, bfloat16, interval_mask, device);
         if (chosen.ok()) result.push_back(*chosen);
         if (!whole_table || !end_of_range) continue;
         for (const Tile& tile : kTiles) {
           const HstuForwardConfig config = config_of(tile, dim, dim, bfloat16, interval_mask);
-          if (tile.max_dim == max_dim && !(chosen.ok() && config == *chosen)) result.push_back(config);
+          if (tile.max_dim == max_dim && !(chosen.ok() && members(config) == members(*chosen)))
+            result.push_back(config);
         }
       }
     }

@@ -1,6 +1,7 @@
 // Which kernel serves a call, with which tile, schedule and arguments. `launch` runs this plan and `explain` prints it.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,12 @@
 #include "warploom/warploom.h"
 
 namespace warploom::gpu {
+
+/// A configuration's members in order: what two of them are compared and hashed by.
+inline std::array<int, 9> members(const HstuForwardConfig& c) {
+  return {c.head_dim,    c.value_dim, c.bfloat16, c.interval_mask, c.query_rows,
+          c.key_columns, c.stages,    c.warps,    c.min_blocks};
+}
 
 /// Everything a launch needs besides the compiled kernel.
 struct HstuForwardPlan {
@@ -45,8 +52,8 @@ std::string describe(const HstuForwardPlan& plan, const warploom_attention& call
 /// Error: invalid_value for an architecture that is not known.
 Result<DeviceInfo> reference_device(const Architecture& architecture);
 
-/// Every configuration that `architecture`'s devices choose (dtypes, masks, head_dim = value_dim, every multiple of 8), and
-/// with `whole_table` those of the tile table's other rows too.
+/// Every configuration that `architecture`'s devices choose (dtypes, masks, head_dim = value_dim, every multiple of 8),
+/// and with `whole_table` those of the tile table's other rows too.
 std::vector<HstuForwardConfig> configurations(const DeviceInfo& device, bool whole_table);
 
 }  // namespace warploom::gpu

@@ -46,6 +46,7 @@ __device__ void tile_round_trip(const char* from, long long row_stride_bytes, in
     ptx::store_shared_4(base + 4 * i, 0xffffffffu);  // NaN, twice
   }
   __syncthreads();
+  tile::zero_padding<Rows, Columns, Threads>(base);
   tile::copy_rows_async<Rows, Columns, Threads>(base, {from, row_stride_bytes}, valid_rows);
   ptx::cp_async_commit_group();
   ptx::cp_async_wait_group<0>();
