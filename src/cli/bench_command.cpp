@@ -98,10 +98,27 @@ const char* const gemm_peer = "torch-sgemm";
 /// One case: ours and the peers take turns, round after round.
 class CaseBench {
  public:
-  CaseBench(const Options& options, std::string name, ProblemConfig config, const Device& device, Peers* peers)
-      : options_(options), name_(std::move(name)), config_(std::move(config)), device_(device), peers_(peers) {}
+  CaseBench(const Options& options, std::string name, ProblemConfig config, const Device& device)
+      : options_(options), name_(std::move(name)), config_(std::move(config)), device_(device) {}
 
-  Status run(Progress& progress) {
+  /// Bytes in use at most beyond inputs and outputs; measured in processes of their own, before this one has threads.
+  void measure_memory() {
+    if (device_.cuda) return;
+    for (const bool backward : {false, true}) {
+      if (!takes_part(backward)) continue;
+      peak_memory_[backward ? 1 : 0] = in_child([&]() -> std::optional<std::int64_t> {
+        Problem problem = make_problem(config_, backward);
+        Result<Runner> runner = Runner::make(problem, device_, backward);
+        if (!runner.ok()) return std::nullopt;
+        const PeakMemory memory;
+        if (!runner->run(backward).ok()) return std::nullopt;
+        return memory.bytes();
+      });
+    }
+  }
+
+  Status run(Peers* peers, Progress& progress) {
+    peers_ = peers;
     const bool backward = options_.pass != "forward";
     problem_ = make_problem(config_, backward);
     Result<Runner> made = Runner::make(problem_, device_, backward);
@@ -123,6 +140,12 @@ class CaseBench {
       progress.advance();
     }
     return {};
+  }
+
+  /// Gives the memory of the problem back.
+  void release() {
+    runner_.reset();
+    problem_ = Problem();
   }
 
   void add_records(const Roofline& roofline, std::vector<Record>& records) const {
@@ -171,12 +194,13 @@ class CaseBench {
   }
 
  private:
-  /// Lists who takes part; the first run of each is not timed. Ours is where its memory is measured.
+  bool takes_part(bool backward) const { return options_.pass == "both" || (options_.pass == "backward") == backward; }
+
+  /// Lists who takes part; the first run of each is not timed.
   Status enter() {
     for (const bool backward : {false, true}) {
-      if ((backward && options_.pass == "forward") || (!backward && options_.pass == "backward" && !config_.softmax))
-        continue;
-      const PeakMemory memory;
+      // Softmax backward reads what forward wrote, so forward runs all the same.
+      if (!takes_part(backward) && (backward || !config_.softmax)) continue;
       const Result<double> first = runner_->run(backward);
       if (!first.ok()) {
         // A pass that a device does not serve yet is left out, and said.
@@ -185,14 +209,16 @@ class CaseBench {
                      first.status().message().c_str());
         continue;
       }
-      contestants_.push_back({"warploom", backward, false, {}, device_.cuda ? std::nullopt : memory.bytes()});
+      if (takes_part(backward))
+        contestants_.push_back({"warploom", backward, false, {}, peak_memory_[backward ? 1 : 0]});
     }
     if (peers_ == nullptr) return {};
     const Result<std::vector<std::string>> names = peers_->prepare(name_, config_);
     if (!names.ok()) return names.status();
     for (const std::string& name : *names) {
-      if (options_.pass != "backward") contestants_.push_back({name, false, false, {}, {}});
-      if (options_.pass != "forward") contestants_.push_back({name, true, false, {}, {}});
+      for (const bool backward : {false, true}) {
+        if (takes_part(backward)) contestants_.push_back({name, backward, false, {}, {}});
+      }
     }
     contestants_.push_back({gemm_peer, false, true, {}, {}});
     return {};
@@ -207,7 +233,8 @@ class CaseBench {
   std::string name_;
   ProblemConfig config_;
   const Device& device_;
-  Peers* peers_;
+  Peers* peers_ = nullptr;
+  std::optional<std::int64_t> peak_memory_[2];  // forward, backward
   Problem problem_;
   std::optional<Runner> runner_;
   std::vector<Contestant> contestants_;
@@ -251,23 +278,28 @@ int bench_attention(const Options& options) {
     if (!config.ok()) return report(config.status());
     cases.emplace_back(case_name(*problem), std::move(*config));
   }
+  const Roofline roofline = roofline_of(*device);
+  std::vector<CaseBench> benches;
+  for (const auto& [name, config] : cases) {
+    benches.emplace_back(options, name, config, *device);
+    benches.back().measure_memory();
+  }
   std::optional<Peers> peers;
   if (options.peers) {
     Result<Peers> started = Peers::start(options.python, warploom_get_num_threads());
     if (!started.ok()) return report(started.status());
     peers.emplace(std::move(*started));
   }
-
-  const Roofline roofline = roofline_of(*device);
   std::vector<Record> records;
   {
     Progress progress("measuring", static_cast<std::int64_t>(cases.size()) * options.rounds);
-    for (std::size_t index = 0; index < cases.size(); ++index) {
+    for (std::size_t index = 0; index < benches.size(); ++index) {
+      CaseBench& bench = benches[index];
       progress.label(cases[index].first);
-      CaseBench bench(options, cases[index].first, cases[index].second, *device, peers ? &*peers : nullptr);
-      if (const Status status = bench.run(progress); !status.ok()) return report(status);
+      if (const Status status = bench.run(peers ? &*peers : nullptr, progress); !status.ok()) return report(status);
       bench.add_records(roofline, records);
-      if (index + 1 == cases.size()) bench.add_gemm_record(roofline, records);
+      if (index + 1 == benches.size()) bench.add_gemm_record(roofline, records);
+      bench.release();
     }
   }
 

@@ -40,27 +40,32 @@ std::string to_text(const std::vector<Record>& records) {
     if (record.implementation == "warploom") ours[key] = record.median_ms;
   }
   std::string text;
-  std::vector<std::vector<std::string>> rows;
-  const auto flush = [&](const std::string& title) {
-    const std::vector<std::string> header = {"pass",     "implementation",       "time",       "spread", "TFLOP/s",
-                                             "roofline", "memory beyond in/out", "warploom is"};
-    text += (text.empty() ? "" : "\n") + paint(Colour::cyan, title) + "\n" + table(header, rows, 2);
-    rows.clear();
-  };
-  for (std::size_t index = 0; index < records.size(); ++index) {
-    const Record& record = records[index];
-    const auto key = std::pair(record.case_name, record.backward);
-    std::string time = duration(record.median_ms);
-    if (record.median_ms == fastest[key]) time = paint(Colour::bold, time);
-    const bool peer = record.implementation != "warploom" && ours.contains(key);
-    rows.push_back({pass_name(record), record.implementation, time, duration(record.spread_ms),
-                    format("%.3g", record.tflops),
-                    record.roofline_share ? format("%.0f %%", 100 * *record.roofline_share) : "",
-                    record.peak_memory ? bytes(static_cast<double>(*record.peak_memory)) : "",
-                    peer ? format("%.1f x as fast", record.median_ms / ours[key]) : ""});
-    if (index + 1 == records.size() || records[index + 1].case_name != record.case_name) {
-      flush(record.case_name + " on " + record.device);
+  for (std::size_t first = 0; first < records.size();) {
+    std::size_t last = first;
+    while (last < records.size() && records[last].case_name == records[first].case_name) ++last;
+    const bool has_memory = std::any_of(records.begin() + static_cast<std::ptrdiff_t>(first),
+                                        records.begin() + static_cast<std::ptrdiff_t>(last),
+                                        [](const Record& record) { return record.peak_memory.has_value(); });
+    const bool has_peers = ours.contains({records[first].case_name, records[first].backward}) && last - first > 2;
+    std::vector<std::string> header = {"pass", "implementation", "time", "spread", "rate", "of roofline"};
+    if (has_memory) header.push_back("memory");
+    if (has_peers) header.push_back("");
+    std::vector<std::vector<std::string>> rows;
+    for (std::size_t index = first; index < last; ++index) {
+      const Record& record = records[index];
+      const auto key = std::pair(record.case_name, record.backward);
+      std::string time = duration(record.median_ms);
+      if (record.median_ms == fastest[key]) time = paint(Colour::green, time);
+      rows.push_back({pass_name(record), record.implementation, time, duration(record.spread_ms),
+                      flop_rate(record.tflops * 1e12),
+                      record.roofline_share ? format("%.1f %%", 100 * *record.roofline_share) : ""});
+      if (has_memory) rows.back().push_back(record.peak_memory ? bytes(static_cast<double>(*record.peak_memory)) : "");
+      const bool peer = record.implementation != "warploom" && ours.contains(key);
+      if (has_peers)
+        rows.back().push_back(peer ? format("warploom takes 1/%.1f of it", record.median_ms / ours[key]) : "");
     }
+    text += (text.empty() ? "" : "\n") + paint(Colour::cyan, records[first].case_name) + "\n" + table(header, rows, 2);
+    first = last;
   }
   return text;
 }

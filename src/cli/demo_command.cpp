@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -42,6 +44,7 @@ struct Options {
 struct Source {
   history::ReadResult read;
   std::string name;   ///< what the user calls it
+  std::string path;   ///< empty: made up
   std::string notes;  ///< lines to print below
   double read_ms = 0;
 };
@@ -65,7 +68,8 @@ Result<Source> find_histories(const Options& options) {
   if (!read.ok()) return read.status();
   source.read_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   source.read = *std::move(read);
-  source.name = options.file.empty() ? "MovieLens-100k" : *file;
+  source.name = options.file.empty() ? "MovieLens-100k" : std::filesystem::path(*file).filename().string();
+  source.path = *file;
   if (source.read.broken_lines > 0) {
     source.notes = with_commas(source.read.broken_lines) +
                    " broken lines were left out, the first: " + source.read.first_broken + "\n";
@@ -106,16 +110,11 @@ std::string histogram(const std::vector<int64_t>& lengths) {
 struct PassResult {
   double median_ms = 0;
   double gflops_per_second = 0;
-  std::optional<int64_t> peak_memory;
 };
 
-/// The first run is where memory is measured; then it is repeated for about a second.
-Result<PassResult> run_pass(Runner& runner, const ProblemConfig& config, bool backward, bool measure_memory) {
+/// Repeats a pass for about a second.
+Result<PassResult> time_pass(Runner& runner, const ProblemConfig& config, bool backward) {
   PassResult result;
-  const PeakMemory memory;
-  const Result<double> first = runner.run(backward);
-  if (!first.ok()) return first.status();
-  if (measure_memory) result.peak_memory = memory.bytes();
   Timings timings;
   timings.new_round();
   constexpr double budget_ms = 1000;
@@ -125,7 +124,7 @@ Result<PassResult> run_pass(Runner& runner, const ProblemConfig& config, bool ba
     if (!time.ok()) return time.status();
     timings.add(*time);
     spent += *time;
-  } while (spent + *first < budget_ms);
+  } while (spent < budget_ms);
   result.median_ms = timings.median();
   result.gflops_per_second = flops(config, backward) / result.median_ms * 1e-6;
   return result;
@@ -194,24 +193,18 @@ struct Outcome {
   std::string dtype;
   int64_t heads = 0, head_dim = 0;
   PassResult forward, backward;
+  std::optional<int64_t> peak_memory;  ///< of both passes, beyond inputs and outputs
   Check check;
 
   /// Bytes of one float32 score matrix for every head and sequence, as unfused attention stores several of.
   double score_bytes() const { return 4.0 * static_cast<double>(heads) * work.pairs; }
   double padded_score_bytes() const { return 4.0 * static_cast<double>(heads) * work.padded_pairs; }
   double saved_share() const { return work.padded_pairs > 0 ? 1 - work.pairs / work.padded_pairs : 0; }
-  std::optional<int64_t> peak_memory() const {
-    if (!forward.peak_memory || !backward.peak_memory) return std::nullopt;
-    return std::max(*forward.peak_memory, *backward.peak_memory);
-  }
 };
 
 Json to_json(const Outcome& o) {
   const auto pass = [](const PassResult& result) {
-    Json value = {
-        {"median_ms", result.median_ms}, {"gflops_per_second", result.gflops_per_second}, {"peak_memory", nullptr}};
-    if (result.peak_memory) value["peak_memory"] = *result.peak_memory;
-    return value;
+    return Json{{"median_ms", result.median_ms}, {"gflops_per_second", result.gflops_per_second}};
   };
   Json checks = Json::array();
   for (const Judgement& one : o.check.judgements) {
@@ -222,6 +215,7 @@ Json to_json(const Outcome& o) {
                       {"worst_row", one.worst_row}});
   }
   return {{"source", o.source.name},
+          {"path", o.source.path},
           {"users", o.histories.num_users()},
           {"items", o.histories.num_items},
           {"events", o.histories.num_events()},
@@ -236,6 +230,7 @@ Json to_json(const Outcome& o) {
           {"padded_score_bytes", o.padded_score_bytes()},
           {"forward", pass(o.forward)},
           {"backward", pass(o.backward)},
+          {"peak_memory", o.peak_memory ? Json(*o.peak_memory) : Json(nullptr)},
           {"checked_lengths", o.check.lengths},
           {"checks", checks},
           {"ok", o.check.ok()}};
@@ -245,6 +240,11 @@ void print_batch(const Outcome& o) {
   std::printf("%s  %s users, %s items, %s events\n", paint(Colour::bold, o.source.name).c_str(),
               with_commas(o.histories.num_users()).c_str(), with_commas(o.histories.num_items).c_str(),
               with_commas(o.histories.num_events()).c_str());
+  if (!o.source.path.empty()) {
+    std::printf("%s\n",
+                paint(Colour::dim, format("%s, read in %s", o.source.path.c_str(), duration(o.source.read_ms).c_str()))
+                    .c_str());
+  }
   std::fputs(paint(Colour::yellow, o.source.notes).c_str(), stdout);
   std::vector<int64_t> sorted = o.lengths;
   std::sort(sorted.begin(), sorted.end());
@@ -265,18 +265,18 @@ void print_results(const Outcome& o) {
   for (const auto& [name, pass] :
        {std::pair<const char*, const PassResult&>{"forward", o.forward}, {"backward", o.backward}}) {
     rows.push_back({name, duration(pass.median_ms), format("%.1f", pass.gflops_per_second),
-                    format("%.0f", static_cast<double>(o.histories.num_events()) / pass.median_ms)});
+                    with_commas(std::llround(1e3 * static_cast<double>(o.histories.num_events()) / pass.median_ms))});
   }
-  std::printf("\n%s", table({"pass", "time", "GFLOP/s", "events/ms"}, rows).c_str());
+  std::printf("\n%s", table({"pass", "time", "GFLOP/s", "events/s"}, rows).c_str());
 
-  std::printf("\n%s  %s of the work of a batch padded to its longest sequence %s\n",
-              paint(Colour::bold, "Padding").c_str(),
-              paint(Colour::green, format("%.1f %%", 100 * o.saved_share())).c_str(), "is not done");
-  std::printf("%s   scores alone would take %s (padded %s);\n", paint(Colour::bold, "Memory").c_str(),
+  std::printf("\n%s  a batch padded to its longest sequence would do %.1f times the work: %s of it saved\n",
+              paint(Colour::bold, "Padding").c_str(), 1 / (1 - o.saved_share()),
+              paint(Colour::green, format("%.1f %%", 100 * o.saved_share())).c_str());
+  std::printf("%s   unfused, each matrix of scores would take %s (padded %s);\n", paint(Colour::bold, "Memory").c_str(),
               bytes(o.score_bytes()).c_str(), bytes(o.padded_score_bytes()).c_str());
-  if (const std::optional<int64_t> peak = o.peak_memory()) {
+  if (o.peak_memory) {
     std::printf("         fused attention used %s beyond its inputs and outputs\n",
-                paint(Colour::green, bytes(static_cast<double>(*peak))).c_str());
+                paint(Colour::green, bytes(static_cast<double>(*o.peak_memory))).c_str());
   } else {
     std::printf("         fused attention stores none of them\n");
   }
@@ -291,14 +291,25 @@ void print_results(const Outcome& o) {
   std::printf("%s\n", o.check.ok() ? paint(Colour::green, "ok").c_str() : paint(Colour::red, "FAILED").c_str());
   for (const Judgement& one : o.check.judgements)
     if (!one.ok) std::printf("         %s: %s\n", one.tensor.c_str(), one.reason.c_str());
+  std::printf("\n%s\n", paint(Colour::dim,
+                              "Your own histories: warploom demo --history FILE (see --help). Against torch: warploom "
+                              "bench attention --peers")
+                            .c_str());
 }
 
 /// Runs both passes on the device; `problem` holds the results.
 Status run_on(const Device& device, Problem& problem, Outcome& outcome, Progress& progress) {
   Result<Runner> runner = Runner::make(problem, device, true);
   if (!runner.ok()) return runner.status();
+  // Memory is that of the first runs, before anything can be used again.
+  const PeakMemory memory;
   for (const bool backward : {false, true}) {
-    Result<PassResult> result = run_pass(*runner, problem.config, backward, !device.cuda);
+    if (const Result<double> first = runner->run(backward); !first.ok()) return first.status();
+    progress.advance();
+  }
+  if (!device.cuda) outcome.peak_memory = memory.bytes();
+  for (const bool backward : {false, true}) {
+    Result<PassResult> result = time_pass(*runner, problem.config, backward);
     if (!result.ok()) return result.status();
     (backward ? outcome.backward : outcome.forward) = *result;
     progress.advance();
@@ -325,26 +336,27 @@ int demo(const Options& options) {
   outcome.head_dim = options.head_dim;
   if (options.json.prints_text()) print_batch(outcome);
 
-  Progress progress("attention over all histories", 3);
+  auto progress = std::make_unique<Progress>("attention over all histories", 6);
   const auto make = [&](const Device& on) {
     return make_demo_problem(outcome.histories, options.heads, options.head_dim,
                              on.cuda ? WARPLOOM_BFLOAT16 : WARPLOOM_FLOAT32, options.seed);
   };
   Problem problem = make(*device);
-  Status status = run_on(*device, problem, outcome, progress);
+  progress->advance();
+  Status status = run_on(*device, problem, outcome, *progress);
   if (!status.ok() && device->cuda && options.device == "auto") {
     outcome.device_note = device->name + " does not serve this call: " + status.message() +
                           "\nIt was run on the CPU instead; --device cuda makes that an error.\n";
     const Result<Device> cpu = choose_device("cpu");
     if (!cpu.ok()) return report(cpu.status());
     problem = make(*cpu);
-    status = run_on(*cpu, problem, outcome, progress);
+    status = run_on(*cpu, problem, outcome, *progress);
   }
   if (!status.ok()) return report(status);
   Result<Check> check = check_results(problem, outcome.device);
   if (!check.ok()) return report(check.status());
   outcome.check = *std::move(check);
-  progress.advance();
+  progress.reset();  // its line is wiped before anything else is printed
 
   if (options.json.prints_text()) print_results(outcome);
   if (const Status written = options.json.write(to_json(outcome)); !written.ok()) return report(written);

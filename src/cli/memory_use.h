@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 namespace warploom::cli {
@@ -16,5 +17,9 @@ class PeakMemory {
  private:
   std::int64_t start_ = -1;
 };
+
+/// What `work` returns, run in a child process that is forked for it: one that has used no memory yet which the work
+/// could use again. Nothing when the child fails. To be called before this process starts threads that last.
+std::optional<std::int64_t> in_child(const std::function<std::optional<std::int64_t>()>& work);
 
 }  // namespace warploom::cli

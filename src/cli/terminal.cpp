@@ -7,6 +7,13 @@
 #include <cstdlib>
 
 namespace warploom::cli {
+namespace {
+
+std::string three_digits(double value, const char* unit) {
+  return format(value >= 100 ? "%.0f %s" : value >= 10 ? "%.1f %s" : "%.2f %s", value, unit);
+}
+
+}  // namespace
 
 bool is_terminal(std::FILE* stream) {
   return isatty(fileno(stream)) == 1;
@@ -76,16 +83,18 @@ std::string bytes(double count) {
   static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int unit = 0;
   for (; count >= 1024 && unit < 4; ++unit) count /= 1024;
-  return format(unit == 0 || count >= 100 ? "%.0f %s" : count >= 10 ? "%.1f %s" : "%.2f %s", count, units[unit]);
+  return unit == 0 ? format("%.0f B", count) : three_digits(count, units[unit]);
 }
 
 std::string duration(double milliseconds) {
-  const auto three_digits = [](double value, const char* unit) {
-    return format(value >= 100 ? "%.0f %s" : value >= 10 ? "%.1f %s" : "%.2f %s", value, unit);
-  };
   if (milliseconds >= 1000) return three_digits(milliseconds / 1000, "s");
   if (milliseconds >= 1) return three_digits(milliseconds, "ms");
   return three_digits(milliseconds * 1000, "us");
+}
+
+std::string flop_rate(double flops_per_second) {
+  if (flops_per_second >= 1e12) return three_digits(flops_per_second * 1e-12, "TFLOP/s");
+  return three_digits(flops_per_second * 1e-9, "GFLOP/s");
 }
 
 std::string format(const char* pattern, ...) {

@@ -33,6 +33,8 @@ std::string with_commas(long long value);
 std::string bytes(double count);
 /// "1.23 s", "45.6 ms", "7.8 us": three digits in the unit that suits.
 std::string duration(double milliseconds);
+/// "1.23 TFLOP/s", "45.6 GFLOP/s"
+std::string flop_rate(double flops_per_second);
 /// printf into a string.
 std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
 
