@@ -60,9 +60,19 @@ def test_attention_is_what_the_rules_say(parameters, reverse, until, width):
 
 def test_the_reference_gives_the_published_makespans():
     plain = {
-        "scheme": "specialized", "k": 4096, "tiles": 1, "consumers": 1, "stages": 4, "producer": "tma",
-        "latency": 700, "bandwidth": 64, "issue_cp": 100, "issue_tma": 10, "register_copy": 192,
-        "epilogue_scale": 1, "tensor_rate": 4096,
+        "scheme": "specialized",
+        "k": 4096,
+        "tiles": 1,
+        "consumers": 1,
+        "stages": 4,
+        "producer": "tma",
+        "latency": 700,
+        "bandwidth": 64,
+        "issue_cp": 100,
+        "issue_tma": 10,
+        "register_copy": 192,
+        "epilogue_scale": 1,
+        "tensor_rate": 4096,
     }
     assert simulate_reference.gemm(plain).makespan == 68294
     assert simulate_reference.gemm(plain | {"scheme": "register"}).makespan == 114944
