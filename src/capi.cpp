@@ -49,17 +49,6 @@ const char* warploom_last_error(void) {
   return warploom::last_error().c_str();
 }
 
-void warploom_attention_init(warploom_attention* call) {
-  std::memset(call, 0, sizeof *call);
-  call->abi_version = WARPLOOM_ABI_VERSION;
-  call->struct_bytes = sizeof *call;
-  call->max_seqlen_q = call->max_seqlen_k = WARPLOOM_FROM_CU_SEQLENS;
-  call->seqused_q_all = call->seqused_k_all = -1;
-  call->num_contexts_all = call->num_targets_all = -1;
-  call->left = call->right = WARPLOOM_UNBOUNDED;
-  call->target_group_size = 1;
-}
-
 int warploom_validate(const warploom_attention* call) {
   return warploom::guarded([&] { return validate(call); });
 }

@@ -278,7 +278,7 @@ std::vector<HstuForwardConfig> configurations(const DeviceInfo& device, bool who
     const int max_dim = table_class(dim, dim);
     // The table's other rows are compiled at their widest and for an odd number of chunks.
     const bool end_of_range = dim == max_dim || dim == max_dim - 8;
-    for (const bool bfloat16 : {true}) {
+    for (const bool bfloat16 : {true, false}) {
       for (const bool interval_mask : {false, true}) {
         const Result<HstuForwardConfig> chosen = choose_config(dim, dim, bfloat16, interval_mask, device);
         if (chosen.ok()) result.push_back(*chosen);
