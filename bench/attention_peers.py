@@ -14,8 +14,8 @@ Errors are answered as {"error": text}. Implementations:
     torch-sdpa    softmax only: torch's fused scaled_dot_product_attention, one sequence after the other
     torch-sgemm   a float32 matrix product of 2048 x 2048 x 2048
 
-Padding and unpadding are not timed, and neither is making the inputs. Backward is timed alone; the forward it needs is run
-before the clock starts, batch by batch, because the score matrices of all batches at once would not fit in memory.
+Padding and unpadding are not timed, and neither is making the inputs. Backward is timed alone; the forward it needs is
+run before the clock starts, batch by batch, because the score matrices of all batches at once would not fit in memory.
 """
 
 from __future__ import annotations
