@@ -58,7 +58,7 @@ struct TilePlace {
 /// The buckets of one row's keys. keys and row: timestamps relative to one of them, so small that differences fit an
 /// int.
 HWY_NOINLINE void small_buckets(const TimeBuckets& index, const int* keys, int row, int first_vector, int end_vector,
-                              int* buckets) {
+                                int* buckets) {
   const I i;
   const F f;
   const IntVec t = hn::Set(i, row);
@@ -80,7 +80,7 @@ HWY_NOINLINE void small_buckets(const TimeBuckets& index, const int* keys, int r
 
 /// Time buckets of a part of a tile: buckets[row][key]. timestamps: of the sequence's key 0.
 HWY_NOINLINE void time_buckets(const TimeBuckets& index, const int64_t* timestamps, int offset, TilePlace place,
-                             ScorePart part, int columns_end, int* buckets) {
+                               ScorePart part, int columns_end, int* buckets) {
   const int64_t* key_times = timestamps + place.first_key;
   const int64_t* row_times = timestamps + place.first_row + offset;
   constexpr uint64_t kSmall = uint64_t{1} << 30;
@@ -128,7 +128,7 @@ HWY_INLINE int position_of_diagonal(int diagonal, int offset, TilePlace place, i
 /// R of a part of a tile, float32: bias[row][key]; buckets[row][key] when there is a time table. Columns from seqlen_k
 /// on hold anything.
 HWY_NOINLINE void load_bias(const CallInfo& info, const Sequence& s, const BiasView& view, TilePlace place,
-                          ScorePart part, float* bias, int* buckets) {
+                            ScorePart part, float* bias, int* buckets) {
   const F f;
   const int columns_end = geometry::min_of(part.end_vector() * kLanes, s.seqlen_k() - place.first_key);
   if (view.kind != WARPLOOM_BUCKETED_BIAS) {
@@ -175,7 +175,7 @@ HWY_NOINLINE void load_bias(const CallInfo& info, const Sequence& s, const BiasV
 /// cap_slope (softcap only) takes the softcap's slope or is null.
 template <bool kBiased>
 HWY_NOINLINE void finish_scores_as(const CallInfo& info, const RowIntervals& seen, TilePlace place, ScorePart part,
-                                 const float* bias, float* scores, float* cap_slope, Live& live) {
+                                   const float* bias, float* scores, float* cap_slope, Live& live) {
   const F f;
   const I i32;
   const Vec scale = hn::Set(f, info.bias_scale);
@@ -232,7 +232,8 @@ HWY_INLINE bool finish_scores(const CallInfo& info, const RowIntervals& seen, Ti
 
 /// The parts of a row block against a key tile: the whole block when it sees all of the tile, else strips of kStrip
 /// rows, each with the hull of the columns it sees. Returns their number; parts that see nothing are left out.
-HWY_NOINLINE int score_parts(const RowIntervals& seen, Interval rows, Interval columns, int block_row, ScorePart* parts) {
+HWY_NOINLINE int score_parts(const RowIntervals& seen, Interval rows, Interval columns, int block_row,
+                             ScorePart* parts) {
   const int width = columns.end - columns.begin;
   if (width == kKeyTile && seen.classify(rows, columns) == TileKind::full) {
     parts[0] = {{rows.begin - block_row, rows.end - block_row}, {0, width}, TileKind::full};

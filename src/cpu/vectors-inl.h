@@ -132,9 +132,19 @@ HWY_INLINE void fill(float* target, int64_t count, float value) {
   for (int64_t x = 0; x < count; ++x) target[x] = value;
 }
 
-/// Rows first .. first+count-1 to float32, each `stride` floats from the next.
+/// Rows first .. first+count-1 to float32, each `stride` floats from the next. The rows of one head lie apart in
+/// memory, where the hardware's prefetcher does not follow.
 HWY_INLINE void load_rows(const RowsView& view, int64_t first, int count, int dim, float* target, int64_t stride) {
-  for (int i = 0; i < count; ++i) load_row(view.row(first + i), view.dtype, dim, target + i * stride);
+  constexpr int kAhead = 12, kCacheLine = 64;
+  const int bytes = dim * dtype_bytes(view.dtype);
+  const auto prefetch = [&](int i) HWY_ATTR {
+    for (int x = 0; x < bytes; x += kCacheLine) __builtin_prefetch(view.row(first + i) + x);
+  };
+  for (int i = 0; i < geometry::min_of(kAhead, count); ++i) prefetch(i);
+  for (int i = 0; i < count; ++i) {
+    if (i + kAhead < count) prefetch(i + kAhead);
+    load_row(view.row(first + i), view.dtype, dim, target + i * stride);
+  }
 }
 
 /// The 128-bit blocks at source, source + 4 rows, source + 8 rows ... side by side in one vector.
@@ -153,7 +163,7 @@ HWY_INLINE hn::Vec<D> blocks_of_rows(D d, const float* source, int64_t stride) {
 /// target[c][r] = source[r][c] for c < columns. rows and both strides are multiples of the vector, and source rows are
 /// readable up to a multiple of 4 columns, target rows exist up to one.
 HWY_NOINLINE void transpose(const float* source, int64_t source_stride, int rows, int columns, float* target,
-                          int64_t target_stride) {
+                            int64_t target_stride) {
   const F f;
   for (int c = 0; c < columns; c += 4) {
     for (int r = 0; r < rows; r += kLanes) {
