@@ -121,6 +121,8 @@ Plan make_plan(const warploom_attention& call) {
   } else {
     cut_backward(call, plan);
   }
+  const size_t items = call.pass == WARPLOOM_FORWARD ? plan.forward.size() : plan.backward.size();
+  plan.threads = static_cast<int>(std::clamp<size_t>(items, 1, static_cast<size_t>(plan.threads)));
   return plan;
 }
 

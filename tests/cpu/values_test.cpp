@@ -160,7 +160,7 @@ TEST_P(UnseenTest, NanWhereNothingIsSeenReachesNothing) {
   EXPECT_EQ(p.dk.bytes, before[2]);
   EXPECT_EQ(p.dv.bytes, before[3]);
   EXPECT_EQ(p.bias_grad.bytes, before[4]);
-  EXPECT_EQ(std::memcmp(p.lse.data(), lse.data(), lse.size() * sizeof(float)), 0);
+  EXPECT_TRUE(lse.empty() || std::memcmp(p.lse.data(), lse.data(), lse.size() * sizeof(float)) == 0);
 }
 
 TEST_P(UnseenTest, MinusInfinityInTheBiasHidesNan) {
