@@ -338,10 +338,10 @@ class CallMaker {
         call_.key_heads = value;
         break;
       case 10:
-        call_.head_dim = chance(2) ? value : 513 + any;
+        call_.head_dim = chance(2) ? value : 513 + std::int64_t{any};
         break;
       case 11:
-        call_.value_dim = chance(2) ? value : 513 + any;
+        call_.value_dim = chance(2) ? value : 513 + std::int64_t{any};
         break;
       case 12:
         call_.total_q = value;
