@@ -69,8 +69,8 @@ def test_a_binary_needs_glibc_alone(empty_environment: Path, binary: str) -> Non
 def test_the_library_exports_the_c_abi_alone(empty_environment: Path) -> None:
     library = site_packages(empty_environment) / "warploom/lib/libwarploom.so"
     symbols = {line.split()[-1] for line in run("nm", "--dynamic", "--defined-only", library).splitlines()}
-    header = (ROOT / "include/warploom/warploom.h").read_text()
-    assert symbols == set(re.findall(r"^WARPLOOM_API .*?(warploom_\w+)\(", header, re.MULTILINE))
+    headers = "".join(path.read_text() for path in ROOT.glob("include/warploom/*.h"))
+    assert symbols == set(re.findall(r"^WARPLOOM_API .*?(warploom_\w+)\(", headers, re.MULTILINE))
 
 
 def test_it_imports_where_neither_torch_nor_numpy_is(empty_environment: Path) -> None:
