@@ -98,12 +98,21 @@ _HSTU_PLACES = (*_SOFTMAX_PLACES, DIVISOR_ROWS)
 
 
 def _tensors(flat: Flat) -> tuple[Flat, bool]:
-    """The flat tuple with every array as a tensor, and whether all of them are plain tensors."""
+    """The flat tuple with every array as a tensor, and whether all of them are plain tensors.
+
+    A tensor whose negation torch puts off (the imaginary part of a conjugate) is negated here: kernels read memory as
+    it is.
+    """
     plain = True
     values: list[Any] | None = None
     for place in _HSTU_PLACES if len(flat) == NUM_HSTU else _SOFTMAX_PLACES:
         value = flat[place]
-        if value is None or type(value) in _PLAIN:
+        if value is None:
+            continue
+        if type(value) in _PLAIN:
+            if value.is_neg():
+                values = list(flat) if values is None else values
+                values[place] = value.resolve_neg()
             continue
         if not isinstance(value, Tensor):
             values = list(flat) if values is None else values
@@ -277,11 +286,13 @@ def _deterministic(flat: Flat) -> Flat:
 
 def _hstu_backward_kernel(dout: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     flat = _deterministic(rest[:-1])
-    return _present(flat, _call.backward(_layout.HSTU, flat, _backend, dout, None, None, tuple(rest[-1])))
+    results = _call.backward(_layout.HSTU, flat, _backend, dout.resolve_neg(), None, None, tuple(rest[-1]))
+    return _present(flat, results)
 
 
 def _softmax_backward_kernel(dout: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     flat = _deterministic(rest[:-1])
+    dout, out, lse = dout.resolve_neg(), out.resolve_neg(), lse.resolve_neg()
     return _present(flat, _call.backward(_layout.SOFTMAX, flat, _backend, dout, out, lse, tuple(rest[-1])))
 
 

@@ -81,6 +81,25 @@ def test_gradients_flow_through_views(operator):
     assert torch.equal(packed.grad, torch.cat([x.grad for x in copies], dim=2))
 
 
+@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "divisor", "dout"])
+def test_negation_that_torch_puts_off_is_carried_out(name):
+    """The imaginary part of a conjugate holds the memory of its opposite."""
+    tensors = {x: torch.randn(2, 5, 2, 8, requires_grad=True) for x in "qkv"}
+    tensors |= {"bias": torch.randn(1, 1, 5, 5), "divisor": torch.randn(10), "dout": torch.randn(2, 5, 2, 8)}
+
+    def results(**replaced):
+        given = {**tensors, **replaced}
+        dout = given.pop("dout")
+        out = wl.hstu_attention(**given)
+        gradients = wl.hstu_attention_backward(dout, **given)
+        return [out, *torch.autograd.grad(out, [tensors[x] for x in "qkv"], dout), *gradients]
+
+    late = torch._neg_view(tensors[name])
+    assert late.is_neg()
+    for found, expected in zip(results(**{name: late}), results(**{name: late.resolve_neg()}), strict=True):
+        assert torch.equal(found, expected)
+
+
 def test_dense_bias_that_is_broadcast_by_expand_gets_the_sum():
     q, k, v = (torch.randn(2, 6, 3, 8) for _ in range(3))
     small = torch.randn(1, 1, 6, 6, requires_grad=True)
