@@ -28,6 +28,7 @@ Status validate(const warploom_attention* call) {
 
 /// Gives the text to the caller, who releases it with warploom_free.
 Status give(const Result<std::string>& made, char** text) {
+  if (text == nullptr) return Status::invalid_value("text is null; pass a char*'s address");
   if (!made.ok()) return made.status();
   *text = static_cast<char*>(std::malloc(made->size() + 1));
   if (*text == nullptr) return Status::runtime_error("out of memory");

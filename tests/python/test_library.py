@@ -149,6 +149,12 @@ def test_devices_list_the_cpu_first():
     assert isinstance(wl.info(), dict)
 
 
+@pytest.mark.parametrize("function", ["warploom_devices", "warploom_info"])
+def test_null_text_is_an_error(function):
+    with pytest.raises(ValueError, match="text is null"):
+        _library.check(getattr(_library.library, function)(None))
+
+
 def test_threads_are_settable():
     before = wl.get_num_threads()
     try:
