@@ -14,6 +14,7 @@ namespace {
 /// One row of the tile table, for heads up to max_dim wide.
 struct Tile {
   int max_dim;
+  int from_major;  ///< compute capability: older code generators need more registers than the row leaves
   int query_rows, key_columns;
   int narrow_key_columns;  ///< under an interval mask or in float16, whose lists and exponents take registers
   int stages, warps, min_blocks;
@@ -23,10 +24,10 @@ struct Tile {
 /// first row of each was measured on an H200 (docs/performance-log.md); the others serve smaller shared memories, the
 /// last one every device from sm_80 on (99 KiB a block).
 constexpr std::array kTiles = {
-    Tile{56, 128, 32, 32, 2, 4, 3},  Tile{56, 64, 32, 32, 2, 4, 3},   Tile{64, 128, 64, 32, 2, 4, 3},
-    Tile{64, 64, 32, 32, 2, 4, 3},   Tile{128, 128, 64, 32, 2, 4, 2}, Tile{128, 128, 32, 32, 2, 4, 2},
-    Tile{128, 64, 32, 32, 2, 4, 1},  Tile{192, 128, 64, 64, 2, 8, 1}, Tile{192, 64, 32, 32, 2, 4, 1},
-    Tile{256, 128, 64, 64, 2, 8, 1}, Tile{256, 64, 32, 32, 2, 4, 1},
+    Tile{56, 8, 128, 32, 32, 2, 4, 3},  Tile{56, 8, 64, 32, 32, 2, 4, 3},   Tile{64, 9, 128, 64, 32, 2, 4, 3},
+    Tile{64, 8, 128, 32, 32, 2, 4, 3},  Tile{64, 8, 64, 32, 32, 2, 4, 3},   Tile{128, 8, 128, 64, 32, 2, 4, 2},
+    Tile{128, 8, 128, 32, 32, 2, 4, 2}, Tile{128, 8, 64, 32, 32, 2, 4, 1},  Tile{192, 8, 128, 64, 64, 2, 8, 1},
+    Tile{192, 8, 64, 32, 32, 2, 4, 1},  Tile{256, 8, 128, 64, 64, 2, 8, 1}, Tile{256, 8, 64, 32, 32, 2, 4, 1},
 };
 
 constexpr int kMaxHeadDim = 256;
@@ -112,7 +113,7 @@ Result<HstuForwardConfig> choose_config(int head_dim, int value_dim, bool bfloat
                                         const DeviceInfo& device) {
   const int max_dim = table_class(head_dim, value_dim);
   for (const Tile& tile : kTiles) {
-    if (tile.max_dim != max_dim) continue;
+    if (tile.max_dim != max_dim || tile.from_major > device.major) continue;
     const HstuForwardConfig config = config_of(tile, head_dim, value_dim, bfloat16, interval_mask);
     if (fits(config, device)) return config;
   }
@@ -285,7 +286,8 @@ std::vector<HstuForwardConfig> configurations(const DeviceInfo& device, bool who
         if (!whole_table || !end_of_range) continue;
         for (const Tile& tile : kTiles) {
           const HstuForwardConfig config = config_of(tile, dim, dim, bfloat16, interval_mask);
-          if (tile.max_dim == max_dim && !(chosen.ok() && members(config) == members(*chosen)))
+          if (tile.max_dim == max_dim && tile.from_major <= device.major &&
+              !(chosen.ok() && members(config) == members(*chosen)))
             result.push_back(config);
         }
       }
