@@ -20,6 +20,16 @@ void add_device_option(CLI::App& command, std::string& device) {
   command.add_option("--device", device, "auto (a GPU if there is one), cpu, cuda or cuda:N")->capture_default_str();
 }
 
+namespace {
+
+/// cuda or cuda:N, whether there is such a GPU or not.
+bool names_gpu(const std::string& name) {
+  if (name == "cuda") return true;
+  return name.size() > 5 && name.rfind("cuda:", 0) == 0 && name.find_first_not_of("0123456789", 5) == std::string::npos;
+}
+
+}  // namespace
+
 Result<Device> choose_device(const std::string& name) {
   const Result<std::vector<Device>> all = devices();
   if (!all.ok()) return all.status();
@@ -28,7 +38,7 @@ Result<Device> choose_device(const std::string& name) {
     const std::string full = device.cuda ? "cuda:" + std::to_string(device.ordinal) : "cpu";
     if (name == full || (name == "cuda" && full == "cuda:0")) return device;
   }
-  if (name.rfind("cuda", 0) == 0) {
+  if (names_gpu(name)) {
     return Status::runtime_error(
         "--device " + name + ": there are " + std::to_string(all->size() - 1) +
         " GPUs that can be used; `warploom info` shows what was found and why something was refused");

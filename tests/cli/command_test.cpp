@@ -102,6 +102,7 @@ TEST_F(Command, ExplainNamesPlanOrMistake) {
   EXPECT_EQ(wrong.exit_code, 2);
   expect_has(wrong.errors, "expected causal or full but \"sideways\"");
   EXPECT_EQ(run("explain hstu-uniform-B2-L100-H2-D64-causal-fp32 --device quantum").exit_code, 2);
+  EXPECT_EQ(run("explain hstu-uniform-B2-L100-H2-D64-causal-fp32 --device cuda:x").exit_code, 2);
 }
 
 TEST_F(Command, DemoReadsAnyFileOfTheForm) {
