@@ -89,7 +89,7 @@ def _optional_real(name: str, value: Any) -> float | None:
     return None if value is None else _real(name, value)
 
 
-def _flag(name: str, value: Any) -> bool:
+def flag(name: str, value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
     if type(value).__name__ in ("bool", "bool_") and getattr(value, "shape", ()) == ():
@@ -164,7 +164,7 @@ def flatten(
         num_contexts, num_contexts_all = _counts("num_contexts", mask.num_contexts)
         num_targets, num_targets_all = _counts("num_targets", mask.num_targets)
         group_size = _integer("target_group_size", mask.target_group_size)
-        from_history_end = _flag("target_window_from_history_end", mask.target_window_from_history_end)
+        from_history_end = flag("target_window_from_history_end", mask.target_window_from_history_end)
     elif isinstance(mask, IntervalMask):
         intervals = mask.intervals
         if intervals is None:
@@ -201,8 +201,8 @@ def flatten(
         group_size,
         from_history_end,
         _optional_real("alpha", alpha),
-        _flag("deterministic", deterministic),
-        _flag("check_inputs", check_inputs),
+        flag("deterministic", deterministic),
+        flag("check_inputs", check_inputs),
         bias_kind,
         bias_rows,
     )
@@ -210,7 +210,7 @@ def flatten(
 
 def hstu_extras(divisor: Any, bias_scaled_by_alpha: Any) -> Flat:
     """(divisor_rows, divisor, bias_scaled_by_alpha)"""
-    scaled = _flag("bias_scaled_by_alpha", bias_scaled_by_alpha)
+    scaled = flag("bias_scaled_by_alpha", bias_scaled_by_alpha)
     if divisor is None:
         return (None, None, scaled)
     if isinstance(divisor, numbers.Real):

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from . import _arrays
-from ._arguments import flatten, hstu_extras, kind_name, softmax_extras
+from ._arguments import flag, flatten, hstu_extras, kind_name, softmax_extras
 from ._call import Gradients
 from ._masks import IntervalMask, Mask
 
@@ -230,6 +230,7 @@ def softmax_attention(
         *(q, k, v, cu_seqlens_q, cu_seqlens_k, mask, bias, alpha, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k),
         *(deterministic, check_inputs),
     ) + softmax_extras(softcap)
+    return_lse = flag("return_lse", return_lse)
     backend = torch_if_imported()
     if backend is not None:
         if backend.is_compiling():

@@ -179,6 +179,7 @@ SOFTMAX = [
     ("softcap", ValueError, arguments(softcap=-1.0)),
     ("softcap", ValueError, arguments(softcap=float("nan"))),
     ("softcap", TypeError, arguments(softcap="1")),
+    ("return_lse", TypeError, arguments(return_lse=1)),
     (
         "time",
         ValueError,
