@@ -38,8 +38,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : held_(std::move(value)) {}            // NOLINT(google-explicit-constructor)
-  Result(Status status) : held_(std::move(status)) {}     // NOLINT(google-explicit-constructor)
+  Result(T value) : held_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : held_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return std::holds_alternative<T>(held_); }
   /// The error; an ok Status when there is a value.

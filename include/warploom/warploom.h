@@ -1,9 +1,9 @@
 /* Warploom's C ABI: one call is one plain structure.
  *
- * A caller zeroes a warploom_attention, sets abi_version and struct_bytes, fills in what its call needs and passes it to
- * warploom_run. Every function returns a status (WARPLOOM_OK or an error); the message of the calling thread's last error
- * is warploom_last_error(). No exception crosses this boundary and nothing is written when an error is found in the
- * arguments. All counts are elements, never bytes, unless a name says so.
+ * A caller zeroes a warploom_attention, sets abi_version and struct_bytes, fills in what its call needs and passes it
+ * to warploom_run. Every function returns a status (WARPLOOM_OK or an error); the message of the calling thread's last
+ * error is warploom_last_error(). No exception crosses this boundary and nothing is written when an error is found in
+ * the arguments. All counts are elements, never bytes, unless a name says so.
  *
  * The mathematics is docs/attention.md; its symbols are used here.
  */
@@ -32,26 +32,26 @@ extern "C" {
 #define WARPLOOM_INVALID_TYPE 2  /* a dtype or a kind of argument is not taken */
 #define WARPLOOM_RUNTIME_ERROR 3 /* device, driver, compiler, memory */
 
-enum { WARPLOOM_HSTU = 0, WARPLOOM_SOFTMAX = 1 };                         /* op */
-enum { WARPLOOM_FORWARD = 0, WARPLOOM_BACKWARD = 1 };                     /* pass */
+enum { WARPLOOM_HSTU = 0, WARPLOOM_SOFTMAX = 1 };                           /* op */
+enum { WARPLOOM_FORWARD = 0, WARPLOOM_BACKWARD = 1 };                       /* pass */
 enum { WARPLOOM_FLOAT32 = 0, WARPLOOM_FLOAT16 = 1, WARPLOOM_BFLOAT16 = 2 }; /* dtype */
-enum { WARPLOOM_CPU = 0, WARPLOOM_CUDA = 1 };                             /* device */
-enum { WARPLOOM_INT32 = 0, WARPLOOM_INT64 = 1 };                          /* cu_seqlens_dtype */
-enum {                                                                    /* bias.kind */
-  WARPLOOM_NO_BIAS = 0,
-  WARPLOOM_DENSE_BIAS = 1,
-  WARPLOOM_PACKED_BIAS = 2,
-  WARPLOOM_BUCKETED_BIAS = 3
+enum { WARPLOOM_CPU = 0, WARPLOOM_CUDA = 1 };                               /* device */
+enum { WARPLOOM_INT32 = 0, WARPLOOM_INT64 = 1 };                            /* cu_seqlens_dtype */
+enum {                                                                      /* bias.kind */
+       WARPLOOM_NO_BIAS = 0,
+       WARPLOOM_DENSE_BIAS = 1,
+       WARPLOOM_PACKED_BIAS = 2,
+       WARPLOOM_BUCKETED_BIAS = 3
 };
 enum { WARPLOOM_ROWS_AUTO = 0, WARPLOOM_ROWS_KEY = 1, WARPLOOM_ROWS_QUERY = 2 }; /* bias.rows */
 
 /* flags; an unknown bit is an error */
-#define WARPLOOM_HAS_ALPHA (1u << 0)            /* alpha is given; else 1/sqrt(head_dim) */
-#define WARPLOOM_HAS_DIVISOR (1u << 1)          /* divisor is given; else divisor_rows, else max_seqlen_q */
-#define WARPLOOM_BIAS_NOT_SCALED (1u << 2)      /* HSTU: Z = alpha Q K^T + R instead of alpha (Q K^T + R) */
+#define WARPLOOM_HAS_ALPHA (1u << 0)               /* alpha is given; else 1/sqrt(head_dim) */
+#define WARPLOOM_HAS_DIVISOR (1u << 1)             /* divisor is given; else divisor_rows, else max_seqlen_q */
+#define WARPLOOM_BIAS_NOT_SCALED (1u << 2)         /* HSTU: Z = alpha Q K^T + R instead of alpha (Q K^T + R) */
 #define WARPLOOM_WINDOW_FROM_HISTORY_END (1u << 3) /* a target row's window is measured from the end of the history */
-#define WARPLOOM_DETERMINISTIC (1u << 4)        /* gradients bitwise repeatable */
-#define WARPLOOM_CHECK_INPUTS (1u << 5)         /* GPU: check the values of lengths and counts too (synchronises) */
+#define WARPLOOM_DETERMINISTIC (1u << 4)           /* gradients bitwise repeatable */
+#define WARPLOOM_CHECK_INPUTS (1u << 5)            /* GPU: check the values of lengths and counts too (synchronises) */
 
 /* left and right: no limit on that side */
 #define WARPLOOM_UNBOUNDED INT64_MAX
@@ -74,9 +74,9 @@ typedef struct warploom_tensor {
  *           batch and heads: 1 or the problem's. num_columns = max_seqlen_k. rows: KEY needs num_rows = max_seqlen_k,
  *           QUERY max_seqlen_q; AUTO decides by num_rows (KEY wins).
  * PACKED    values (heads, num_columns): for each sequence rows_b rows of pitch_b elements one after the other,
- *           pitch_b = slot length in keys rounded up to 16 bytes; num_columns = the sum; head_stride; rows KEY or QUERY.
- * BUCKETED  position (position_heads, num_positions) and/or time (time_heads, num_times), float32; timestamps int64,
- *           one for each key row (total_k); time_bucket num_times - 1 increasing thresholds or null for the default.
+ *           pitch_b = slot length in keys rounded up to 16 bytes; num_columns = the sum; head_stride; rows KEY or
+ * QUERY. BUCKETED  position (position_heads, num_positions) and/or time (time_heads, num_times), float32; timestamps
+ * int64, one for each key row (total_k); time_bucket num_times - 1 increasing thresholds or null for the default.
  *
  * Gradients (backward): shaped like the values, grad_* strides, same dtype; null: not wanted. They are overwritten. */
 typedef struct warploom_bias {
@@ -149,15 +149,16 @@ typedef struct warploom_attention {
   int32_t seqused_q_all; /* used when the pointer is null: the same for every sequence; negative: not given */
   int32_t seqused_k_all;
 
-  int64_t left;  /* >= 0 or WARPLOOM_UNBOUNDED */
-  int64_t right; /* >= 0 or WARPLOOM_UNBOUNDED */
+  int64_t left;                /* >= 0 or WARPLOOM_UNBOUNDED */
+  int64_t right;               /* >= 0 or WARPLOOM_UNBOUNDED */
   const int32_t* num_contexts; /* (B) or null */
   const int32_t* num_targets;
-  int32_t num_contexts_all; /* used when the pointer is null: every sequence with at least one key; negative: not given */
+  int32_t
+      num_contexts_all; /* used when the pointer is null: every sequence with at least one key; negative: not given */
   int32_t num_targets_all;
-  int64_t target_group_size;   /* >= 1 */
-  const int32_t* intervals;    /* (interval_heads, Tq, num_intervals, 2) contiguous; null is fine when it is empty */
-  int64_t interval_heads;      /* 1 or H: this is an interval mask, which replaces every rule above; 0: it is none */
+  int64_t target_group_size; /* >= 1 */
+  const int32_t* intervals;  /* (interval_heads, Tq, num_intervals, 2) contiguous; null is fine when it is empty */
+  int64_t interval_heads;    /* 1 or H: this is an interval mask, which replaces every rule above; 0: it is none */
   int64_t num_intervals;
 
   double alpha;
@@ -177,11 +178,13 @@ WARPLOOM_API uint32_t warploom_abi_version(void);
 /* The message of the calling thread's last error; "" when there was none. Valid until its next call. */
 WARPLOOM_API const char* warploom_last_error(void);
 
-/* Fills *call with zeros and the defaults: version, sizes, absent lengths and counts (-1), unbounded window, group size 1. */
+/* Fills *call with zeros and the defaults: version, sizes, absent lengths and counts (-1), unbounded window, group
+ * size 1. */
 WARPLOOM_API void warploom_attention_init(warploom_attention* call);
 /* Checks a call without running it. */
 WARPLOOM_API int warploom_validate(const warploom_attention* call);
-/* Checks and runs a call: on the CPU it returns when the result is there, on a GPU when the work is queued on the stream. */
+/* Checks and runs a call: on the CPU it returns when the result is there, on a GPU when the work is queued on the
+ * stream. */
 WARPLOOM_API int warploom_run(const warploom_attention* call);
 /* GPU: compiles and loads what the call needs (forward and backward) without running it. CPU: nothing to do. */
 WARPLOOM_API int warploom_warmup(const warploom_attention* call);

@@ -9,7 +9,8 @@
 namespace warploom::gpu {
 
 /// Validates the parts of a call that live on the device (lengths and counts with WARPLOOM_CHECK_INPUTS), compiles or
-/// finds the kernel and queues it on the call's stream. Errors: what is not served yet, and driver or compiler failures.
+/// finds the kernel and queues it on the call's stream. Errors: what is not served yet, and driver or compiler
+/// failures.
 Status run(const warploom_attention& call);
 
 /// Compiles and loads what the call needs without running it.

@@ -15,7 +15,9 @@ PUBLIC int nvrtcVersion(int* major, int* minor) {
 }
 
 #ifndef FAKE_PARTIAL
-PUBLIC const char* nvrtcGetErrorString(int result) { return result == 0 ? "NVRTC_SUCCESS" : "NVRTC_ERROR_FAKE"; }
+PUBLIC const char* nvrtcGetErrorString(int result) {
+  return result == 0 ? "NVRTC_SUCCESS" : "NVRTC_ERROR_FAKE";
+}
 PUBLIC int nvrtcGetNumSupportedArchs(int* count) {
   *count = sizeof architectures / sizeof architectures[0];
   return 0;
@@ -24,8 +26,8 @@ PUBLIC int nvrtcGetSupportedArchs(int* into) {
   for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; ++i) into[i] = architectures[i];
   return 0;
 }
-PUBLIC int nvrtcCreateProgram(void** program, const char* source, const char* name, int count, const char* const* headers,
-                              const char* const* include_names) {
+PUBLIC int nvrtcCreateProgram(void** program, const char* source, const char* name, int count,
+                              const char* const* headers, const char* const* include_names) {
   (void)program, (void)source, (void)name, (void)count, (void)headers, (void)include_names;
   return 1;
 }
