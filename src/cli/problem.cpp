@@ -176,6 +176,11 @@ Sequences sequences_of(const Problem& problem) {
   const ProblemConfig& config = problem.config;
   Sequences sequences = config.dense ? dense(static_cast<int64_t>(config.lengths_q.size())) : jagged(problem.offsets_q);
   if (!config.dense && !config.lengths_k.empty()) sequences = jagged(problem.offsets_q, problem.offsets_k);
+  if (!config.dense) {
+    // Said, not left to be read: a GPU would have to wait for it, and a plan has no device memory to read.
+    sequences.max_length_q = longest(config.lengths_q);
+    sequences.max_length_k = longest(config.key_lengths());
+  }
   sequences.used_q = config.used_q;
   sequences.used_k = config.used_k;
   return sequences;

@@ -184,17 +184,7 @@ Result<Runner> Runner::make(Problem& problem, const Device& device, bool backwar
   state->memory = std::make_unique<DeviceMemory>(**driver);
   if (Status status = state->memory->make_events(); !status.ok()) return status;
   if (Status status = state->upload(); !status.ok()) return status;
-  for (warploom_attention& call : state->run) {
-    // With lengths in device memory the longest one has to be said, or reading it would be timed too.
-    if (call.cu_seqlens_q != nullptr) {
-      call.max_seqlen_q = call.max_seqlen_k = 0;
-      for (std::size_t b = 0; b < problem.config.lengths_q.size(); ++b) {
-        call.max_seqlen_q = std::max(call.max_seqlen_q, problem.config.lengths_q[b]);
-        call.max_seqlen_k = std::max(call.max_seqlen_k, problem.config.key_lengths()[b]);
-      }
-    }
-    state->translate(call);
-  }
+  for (warploom_attention& call : state->run) state->translate(call);
   return Runner(std::move(state));
 }
 
