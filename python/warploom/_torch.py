@@ -69,7 +69,8 @@ class _Backend:
 
     @staticmethod
     def stream(device_index: int) -> int:
-        return int(torch.cuda.current_stream(device_index).cuda_stream)
+        # torch.cuda.current_stream(device_index).cuda_stream without the objects in between.
+        return int(torch._C._cuda_getCurrentRawStream(device_index))
 
 
 _backend = _Backend()

@@ -1,7 +1,6 @@
 #include "gpu/attention.h"
 
 #include <cstring>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -96,17 +95,6 @@ Result<const LoadedKernel*> loaded_kernel(const HstuForwardPlan& plan, int devic
   return kernel;
 }
 
-/// A device's properties, read once.
-Result<DeviceInfo> cached_device_info(int ordinal) {
-  static std::mutex mutex;
-  static std::unordered_map<int, DeviceInfo> known;
-  const std::lock_guard lock(mutex);
-  if (const auto found = known.find(ordinal); found != known.end()) return found->second;
-  Result<DeviceInfo> info = device_info(ordinal);
-  if (info.ok()) known.emplace(ordinal, *info);
-  return info;
-}
-
 struct Prepared {
   HstuForwardPlan plan;
   warploom_attention call;
@@ -114,7 +102,7 @@ struct Prepared {
 };
 
 Result<Prepared> prepare(const warploom_attention& call, const Driver& cuda) {
-  Result<DeviceInfo> device = cached_device_info(call.device_index);
+  Result<DeviceInfo> device = device_info(call.device_index);
   if (!device.ok()) return device.status();
   Result<warploom_attention> resolved = resolve(call, cuda);
   if (!resolved.ok()) return resolved.status();

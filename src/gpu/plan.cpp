@@ -211,7 +211,7 @@ std::string describe(const HstuForwardPlan& plan, const warploom_attention& call
   const double products_flops = 2.0 * static_cast<double>(call.head_dim + call.value_dim);  // a (row, column) pair
   const double key_bytes = 2.0 * static_cast<double>(call.head_dim + call.value_dim) / c.query_rows;
   nlohmann::json json;
-  json["back_end"] = "cuda";
+  json["backend"] = "cuda";
   json["device"] = device.name;
   json["kernel"] = "hstu_forward (mma.sync), kernels/attention/hstu_forward_mma.cu";
   json["architecture"] = to_string(plan.architecture);
