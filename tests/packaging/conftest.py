@@ -23,8 +23,8 @@ def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = Non
 
 
 def build_environment() -> dict[str, str]:
-    """The objects of one optimised build serve them all when ccache is there."""
-    environment = dict(os.environ)
+    """The objects of one optimised build serve them all when ccache is there; it tells compilers apart by name."""
+    environment = {**os.environ, "CC": "cc", "CXX": "c++"}
     if shutil.which("ccache"):
         environment |= {
             "CMAKE_C_COMPILER_LAUNCHER": "ccache",
