@@ -5,13 +5,12 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 VENV := .venv
-# Where the command's main job finds its histories: taken from a Python package at set-up, absent when offline.
-HISTORIES := .data/ml-100k/ml-100k.inter
 
-.PHONY: help setup build demo test check format lint types gpu-check wheel install bench clean
+.PHONY: help setup build demo test check format lint gpu-check wheel install bench clean
 
 help:  ## list what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name words; do \
+	  printf '  make %-12s %s\n' "$$name" "$$words"; done
 
 setup:  ## install what building needs: system packages, .venv, the demo's histories
 	@tools/setup build data
