@@ -153,8 +153,7 @@ typedef struct warploom_attention {
   int64_t right;               /* >= 0 or WARPLOOM_UNBOUNDED */
   const int32_t* num_contexts; /* (B) or null */
   const int32_t* num_targets;
-  int32_t
-      num_contexts_all; /* used when the pointer is null: every sequence with at least one key; negative: not given */
+  int32_t num_contexts_all; /* the pointer null: of every sequence with at least one key; negative: not given */
   int32_t num_targets_all;
   int64_t target_group_size; /* >= 1 */
   const int32_t* intervals;  /* (interval_heads, Tq, num_intervals, 2) contiguous; null is fine when it is empty */

@@ -32,7 +32,7 @@ def structure(name: str) -> type[ctypes.Structure]:
     assert body is not None
     fields = []
     for declaration in re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL).split(";"):
-        words = declaration.replace("const ", "").strip()
+        words = " ".join(declaration.replace("const ", "").split())
         if not words:
             continue
         kind, _, names = words.partition(" ")
