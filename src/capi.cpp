@@ -1,8 +1,6 @@
 // The C ABI: checks a call, sends it to its back end, and turns errors and exceptions into a status and a message.
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <string>
 
 #include "cpu/attention.h"

@@ -7,10 +7,6 @@
 namespace warploom::sim {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
 // Registers for consumers of `warpgroups` warpgroups beside a producer warpgroup: the larger producer share that leaves
 // consumers what they need, else the smaller. Without a producer (no TMA: no setmaxnreg either) all warpgroups share
 // evenly.

@@ -6,10 +6,6 @@
 namespace warploom::sim {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
 Cycles scaled(Cycles cycles, double scale) {
   return cycles_for(static_cast<double>(cycles) * scale, 1.0);
 }

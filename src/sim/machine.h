@@ -47,6 +47,11 @@ Status validate(const Machine& machine);
 /// amount / rate, rounded up to whole cycles; at most kLongestOperation + 1, which validate(Model) refuses.
 Cycles cycles_for(double amount, double rate);
 
+/// a / b rounded up, for a >= 0 and b > 0.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
 /// Cycles as microseconds on this machine.
 double microseconds(const Machine& machine, Cycles cycles);
 

@@ -27,13 +27,13 @@ Status validate(const WorkProblem& problem) {
 Result<std::vector<Cycles>> item_costs(const WorkProblem& problem) {
   if (Status status = validate(problem); !status.ok()) return status;
   const std::int64_t groups = warpgroups(problem.attention.variant), tile_rows = groups * problem.attention.rows;
-  const std::int64_t tiles = (problem.length + tile_rows - 1) / tile_rows;
+  const std::int64_t tiles = ceil_div(problem.length, tile_rows);
   std::map<std::int64_t, Cycles> known;
   std::vector<Cycles> of_tile;
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
     const std::int64_t seen = problem.causal ? std::min((tile + 1) * tile_rows, problem.length) : problem.length;
     AttentionScenario scenario = problem.attention;
-    scenario.blocks = groups * ((seen + scenario.keys - 1) / scenario.keys);
+    scenario.blocks = groups * ceil_div(seen, scenario.keys);
     scenario.cheap_blocks = std::min(scenario.cheap_blocks, scenario.blocks);
     auto found = known.find(scenario.blocks);
     if (found == known.end()) {
