@@ -1,13 +1,24 @@
-// The 16-bit number formats of the tensor core, and the conversions between them and float.
+// The number formats of the tensor core, and the conversions between them and float.
 #pragma once
 
 namespace warploom::ptx {
 
 using uint32 = unsigned int;
 
-/// Tags: the values themselves travel as pairs in a uint32, the first one in the low half.
-struct Float16 {};
-struct Bfloat16 {};
+/// Tags of a value's size: the values themselves travel as pairs (8 bits: fours) in a uint32, the first one in the low
+/// part.
+struct Float16 {
+  unsigned short bits;
+};
+struct Bfloat16 {
+  unsigned short bits;
+};
+struct Float8E4M3 {
+  unsigned char bits;
+};
+struct Float8E5M2 {
+  unsigned char bits;
+};
 
 /// Two floats to a pair, rounded to nearest even in one instruction (PTX ISA, cvt.rn.{f16x2,bf16x2}.f32).
 template <typename T>

@@ -74,6 +74,7 @@ std::string bind_all(const DynamicLibrary& library, Driver& driver) {
   bind("cuEventRecord", driver.cuEventRecord);
   bind("cuEventSynchronize", driver.cuEventSynchronize);
   bind("cuEventElapsedTime", driver.cuEventElapsedTime);
+  (void)library.bind("cuTensorMapEncodeTiled", driver.cuTensorMapEncodeTiled);
   return missing;
 }
 

@@ -24,7 +24,7 @@ using FunctionHandle = struct FunctionTag*;  ///< CUfunction
 using StreamHandle = struct StreamTag*;      ///< CUstream = cudaStream_t; nullptr is the default stream
 using EventHandle = struct EventTag*;        ///< CUevent
 
-/// The driver's functions under their own names. Filled by load_driver: every pointer is set.
+/// The driver's functions under their own names. Filled by load_driver: every pointer is set, but for the last ones.
 struct Driver {
   std::string path;  ///< the file that was loaded
   int version = 0;   ///< 1000 * major + 10 * minor, e.g. 13000: the newest CUDA this driver runs
@@ -73,6 +73,12 @@ struct Driver {
   DriverResult (*cuEventRecord)(EventHandle, StreamHandle) = nullptr;
   DriverResult (*cuEventSynchronize)(EventHandle) = nullptr;
   DriverResult (*cuEventElapsedTime)(float* milliseconds, EventHandle start, EventHandle end) = nullptr;
+
+  /// Null in a driver from before Hopper; gpu/tensor_map.h calls it.
+  DriverResult (*cuTensorMapEncodeTiled)(void* map, int element_type, std::uint32_t rank, DevicePointer address,
+                                         const std::uint64_t* dims, const std::uint64_t* strides,
+                                         const std::uint32_t* box, const std::uint32_t* element_strides, int interleave,
+                                         int swizzle, int l2_promotion, int fill) = nullptr;
 };
 
 /// CUfunction_attribute.

@@ -206,3 +206,24 @@ FAKE_PUBLIC int cuEventSynchronize(void*) {
 FAKE_PUBLIC int cuEventElapsedTime(float*, void*, void*) {
   return 0;
 }
+FAKE_PUBLIC int cuTensorMapEncodeTiled(void* map, int element, unsigned rank, unsigned long long address,
+                                       const unsigned long long* dims, const unsigned long long* strides,
+                                       const unsigned* box, const unsigned* element_strides, int interleave,
+                                       int swizzle, int promotion, int fill) {
+  ++state.maps_encoded;
+  state.map_element = element;
+  state.map_rank = rank;
+  state.map_address = address;
+  for (unsigned i = 0; i < rank; ++i) {
+    state.map_dims[i] = dims[i];
+    if (i + 1 < rank) state.map_strides[i] = strides[i];
+    state.map_box[i] = box[i];
+    state.map_element_strides[i] = element_strides[i];
+  }
+  state.map_interleave = interleave;
+  state.map_swizzle = swizzle;
+  state.map_promotion = promotion;
+  state.map_fill = fill;
+  std::memset(map, 0x5a, 128);
+  return 0;
+}
