@@ -22,12 +22,20 @@ KERNELS = ROOT / "kernels"
 # The host files that choose, plan and launch the kernels: the one list of them.
 HOST_FILES = (
     "src/gpu/attention.cpp",
+    "src/gpu/choose_plan.cpp",
+    "src/gpu/device_call.cpp",
     "src/gpu/module.cpp",
     "src/gpu/module.h",
     "src/gpu/plan.cpp",
     "src/gpu/plan.h",
+    "src/gpu/scratch.cpp",
 )
-HSTU_FORWARD = ("kernels/attention/hstu_forward_mma.cu", *HOST_FILES)
+HSTU_FORWARD = (
+    "kernels/attention/hstu_forward_mma.cu",
+    "src/gpu/mma_forward_plan.cpp",
+    "src/gpu/mma_forward_plan.h",
+    *HOST_FILES,
+)
 
 Record = dict[str, Any]
 SECTIONS = ("checks", "sanitizer", "bench")

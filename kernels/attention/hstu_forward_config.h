@@ -1,10 +1,9 @@
-// The HSTU forward kernel's compile-time configuration, shared-memory map and parameters: what host and kernel agree
-// on.
+// The HSTU forward kernel's compile-time configuration and shared-memory map: what host and kernel agree on. Its one
+// argument is an AttentionCall.
 #pragma once
 
 #include "geometry/host_device.h"
 #include "geometry/mask.h"
-#include "geometry/schedule.h"
 #include "geometry/swizzle.h"
 
 namespace warploom {
@@ -40,7 +39,7 @@ struct HstuForwardSharedMap {
   int tile_numbers = 0;  ///< one int a stage
   int walk = 0;          ///< the ranges of a sequence mask, or one int a warp
   int bytes = 0;
-  static constexpr int work_bytes = 80;
+  static constexpr int work_bytes = 96;
   static constexpr int row_bytes = 16;
 };
 
@@ -60,52 +59,5 @@ WARPLOOM_HD constexpr HstuForwardSharedMap shared_map(const HstuForwardConfig& c
                                                : static_cast<int>(sizeof(geometry::Ranges)));
   return map;
 }
-
-/// Strides in elements.
-struct TensorStrides {
-  long long batch = 0;  ///< dense batches only
-  long long row = 0;
-  long long head = 0;
-};
-
-/// The kernel's one argument. Pointers are device memory; null where something is absent.
-struct HstuForwardParams {
-  const void* query = nullptr;
-  const void* key = nullptr;
-  const void* value = nullptr;
-  void* out = nullptr;
-  TensorStrides query_strides, key_strides, value_strides, out_strides;
-
-  const void* cu_seqlens_q = nullptr;  ///< null: a dense batch of seqlen_q x seqlen_k
-  const void* cu_seqlens_k = nullptr;
-  const int* seqused_q = nullptr;
-  const int* seqused_k = nullptr;
-  const int* num_contexts = nullptr;
-  const int* num_targets = nullptr;
-  int seqused_q_all = -1;  ///< when the pointer is null; negative: not given
-  int seqused_k_all = -1;
-  int num_contexts_all = -1;
-  int num_targets_all = -1;
-  bool cu_seqlens_q_64 = false;  ///< int64, else int32
-  bool cu_seqlens_k_64 = false;
-  bool target_window_from_history_end = false;
-  int seqlen_q = 0;
-  int seqlen_k = 0;
-  long long total_q = 0;  ///< rows of q; those after the last sequence are written as 0
-
-  int left = 0;
-  int right = 0;
-  int target_group_size = 1;
-  const int* intervals = nullptr;  ///< (heads or 1, total_q, num_intervals, 2)
-  long long interval_head_stride = 0;
-  int num_intervals = 0;
-
-  int sequences = 0;
-  int heads_per_key_head = 1;
-  float half_alpha = 0;
-  float inverse_divisor = 1;
-  const float* divisor_rows = nullptr;  ///< (total_q); replaces inverse_divisor
-  geometry::Schedule schedule;          ///< a jagged batch has one more sequence: the rows after the last one
-};
 
 }  // namespace warploom

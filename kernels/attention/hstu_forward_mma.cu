@@ -9,6 +9,7 @@
 #include "attention/hstu_forward_config.h"
 #include "attention/silu.h"
 #include "attention/visibility.h"
+#include "attention/work.h"
 #include "geometry/mask.h"
 #include "ptx/mma.h"
 #include "ptx/registers.h"
@@ -36,7 +37,6 @@ constexpr int kRowBlocks = kWarpRows / 16;                       // m16 of a war
 constexpr int kKeyBlocks = kConfig.key_columns / 8;              // n8 of S
 constexpr int kDepth = padded_dim(kConfig.head_dim) / 16;        // k16 of S
 constexpr int kValueBlocks = padded_dim(kConfig.value_dim) / 8;  // n8 of O
-constexpr int kElementBytes = 2;
 static_assert(kWarpRows == 16 || kWarpRows == 32);
 static_assert(sizeof(SequenceRow) == kMap.row_bytes && sizeof(IntervalRow) == kMap.row_bytes);
 static_assert(kConfig.key_columns % 32 == 0 && kConfig.stages >= 2);
@@ -47,68 +47,6 @@ using KeyReader = tile::BlockReader<kConfig.key_columns>;
 template <int Blocks>
 using Scores = float[Blocks][kKeyBlocks][4];
 using Output = float[kRowBlocks][kValueBlocks][4];
-
-/// What a CTA works on. It stays in shared memory: held in registers all through the main loop it would make them
-/// spill.
-struct Work {
-  geometry::SequenceMask mask;
-  int sequence, head;
-  long long first_row;           // of the tile, in the sequence
-  long long slot_q;              // rows of the sequence to write, used or not
-  long long first_q;             // the sequence's first row, counted over the whole batch (divisor, intervals)
-  long long tensor_q, tensor_k;  // its first row in the tensors; 0 in a dense batch, whose sequences are a stride apart
-};
-static_assert(sizeof(Work) == kMap.work_bytes);
-
-__device__ __forceinline__ long long cumulative(const void* values, bool wide, int b) {
-  return wide ? static_cast<const long long*>(values)[b] : static_cast<const int*>(values)[b];
-}
-
-__device__ __forceinline__ int per_sequence(const int* values, int all, int b, int slot, int absent) {
-  if (values != nullptr) return values[b];
-  if (all < 0) return absent;
-  return slot > 0 ? all : 0;
-}
-
-__device__ __forceinline__ Work work_of(const HstuForwardParams& p, long long index) {
-  const geometry::WorkItem item = p.schedule.item(index);
-  const int b = item.sequence;
-  Work work{};
-  work.sequence = b;
-  work.head = item.head;
-  work.first_row = static_cast<long long>(item.query_tile) * kConfig.query_rows;
-  work.mask.seqlen_k = p.seqlen_k;
-  if (p.cu_seqlens_q == nullptr) {
-    work.first_q = static_cast<long long>(b) * p.seqlen_q;
-    work.slot_q = p.seqlen_q;
-  } else {
-    work.first_q = work.tensor_q = cumulative(p.cu_seqlens_q, p.cu_seqlens_q_64, b);
-    if (b == p.sequences) {  // the rows that belong to nobody
-      work.slot_q = p.total_q - work.first_q;
-      work.mask.seqlen_k = 0;
-      return work;
-    }
-    work.slot_q = cumulative(p.cu_seqlens_q, p.cu_seqlens_q_64, b + 1) - work.first_q;
-    work.tensor_k = cumulative(p.cu_seqlens_k, p.cu_seqlens_k_64, b);
-    work.mask.seqlen_k = static_cast<int>(cumulative(p.cu_seqlens_k, p.cu_seqlens_k_64, b + 1) - work.tensor_k);
-  }
-  const int slot_q = static_cast<int>(work.slot_q), slot_k = work.mask.seqlen_k;
-  work.mask.seqlen_q = per_sequence(p.seqused_q, p.seqused_q_all, b, slot_q, slot_q);
-  work.mask.seqlen_k = per_sequence(p.seqused_k, p.seqused_k_all, b, slot_k, slot_k);
-  work.mask.left = p.left;
-  work.mask.right = p.right;
-  work.mask.num_contexts = per_sequence(p.num_contexts, p.num_contexts_all, b, work.mask.seqlen_k, 0);
-  work.mask.num_targets = per_sequence(p.num_targets, p.num_targets_all, b, work.mask.seqlen_k, 0);
-  work.mask.target_group_size = p.target_group_size;
-  work.mask.target_window_from_history_end = p.target_window_from_history_end;
-  return work;
-}
-
-__device__ __forceinline__ tile::GlobalRows rows_of(const void* data, const TensorStrides& strides, int sequence,
-                                                    long long row, int head) {
-  const long long offset = sequence * strides.batch + row * strides.row + head * strides.head;
-  return {static_cast<const char*>(data) + offset * kElementBytes, strides.row * kElementBytes};
-}
 
 /// S = Q K^T for one key tile.
 template <int Blocks>
@@ -232,16 +170,17 @@ __device__ __forceinline__ void accumulate_output(Output& o, const Scores<Blocks
 
 /// One key tile for the first Blocks m16 blocks of the warp's rows. `whole`: all of them see all of it.
 template <int Blocks, typename Row>
-__device__ __forceinline__ void consume(const HstuForwardParams& p, Output& o, const QueryReader& query,
+__device__ __forceinline__ void consume(const AttentionCall& p, Output& o, const QueryReader& query,
                                         const KeyReader& key, const KeyReader& value, const Row& row, bool whole,
                                         int first_column, int* exponents, bool& rows_scaled) {
   Scores<Blocks> h;
   scores<Blocks>(h, query, key);
+  const float half_alpha = 0.5f * p.alpha;
 #pragma unroll
   for (int m = 0; m < Blocks; ++m) {
 #pragma unroll
     for (int n = 0; n < kKeyBlocks; ++n) {
-      for (float& x : h[m][n]) x *= p.half_alpha;
+      for (float& x : h[m][n]) x *= half_alpha;
     }
   }
   if (!whole) apply_mask<Blocks>(h, row, first_column);
@@ -259,7 +198,7 @@ __device__ __forceinline__ void consume(const HstuForwardParams& p, Output& o, c
 }
 
 /// Divides, rounds and stores a warp's rows: registers -> the warp's part of Q's shared memory -> 16 bytes a lane.
-__device__ __forceinline__ void store_output(const HstuForwardParams& p, const Output& o, uint32 staging,
+__device__ __forceinline__ void store_output(const AttentionCall& p, const Output& o, uint32 staging,
                                              const int* exponents, const Work& work) {
   const int lane =
       ptx::lane_id();  // opaque, or its products would be computed before the main loop and kept through it
@@ -283,13 +222,13 @@ __device__ __forceinline__ void store_output(const HstuForwardParams& p, const O
     }
   }
   __syncwarp();
-  const tile::GlobalRows out = rows_of(p.out, p.out_strides, work.sequence, work.tensor_q + work.first_row, work.head);
+  const tile::GlobalRows out = rows_of(p.out, work.sequence, work.tensor_q + work.first_row, work.head);
   constexpr int kChunks = kConfig.value_dim / geometry::kChunkValues;
 #pragma unroll 4
   for (int i = lane; i < kWarpRows * kChunks; i += 32) {
     const int row = warp_row + i / kChunks, chunk = i % kChunks;
     if (work.first_row + row < work.slot_q) {
-      *reinterpret_cast<uint4*>(const_cast<char*>(out.from(row).data) + chunk * geometry::kChunkBytes) =
+      *reinterpret_cast<uint4*>(out.from(row).data + chunk * geometry::kChunkBytes) =
           ptx::load_shared_16(staging + geometry::swizzled_offset(kConfig.query_rows, row, chunk));
     }
   }
@@ -301,12 +240,11 @@ struct SequenceMasking {
   using Row = SequenceRow;
   using Walk = SequenceWalk<kConfig.key_columns>;
 
-  static __device__ __forceinline__ Walk walk(const HstuForwardParams&, unsigned char* shared, const Work& work,
-                                              int rows) {
+  static __device__ __forceinline__ Walk walk(const AttentionCall&, unsigned char* shared, const Work& work, int rows) {
     const int first_row = static_cast<int>(work.first_row);
     return {work.mask, {first_row, first_row + rows}, reinterpret_cast<geometry::Ranges*>(shared + kMap.walk)};
   }
-  static __device__ __forceinline__ Row row(const HstuForwardParams&, const Work& work, bool exists, int row_of_tile) {
+  static __device__ __forceinline__ Row row(const AttentionCall&, const Work& work, bool exists, int row_of_tile) {
     if (!exists) return {};
     return {visible_columns(work.mask, static_cast<int>(work.first_row) + row_of_tile + work.mask.offset())};
   }
@@ -316,16 +254,15 @@ struct IntervalMasking {
   using Row = IntervalRow;
   using Walk = IntervalWalk<kConfig.key_columns, kThreads>;
 
-  static __device__ __forceinline__ const int* pairs(const HstuForwardParams& p, const Work& work, int row_of_tile) {
+  static __device__ __forceinline__ const int* pairs(const AttentionCall& p, const Work& work, int row_of_tile) {
     return p.intervals + work.head * p.interval_head_stride +
            (work.first_q + work.first_row + row_of_tile) * 2 * p.num_intervals;
   }
-  static __device__ __forceinline__ Walk walk(const HstuForwardParams& p, unsigned char* shared, const Work& work,
+  static __device__ __forceinline__ Walk walk(const AttentionCall& p, unsigned char* shared, const Work& work,
                                               int rows) {
     return {pairs(p, work, 0), p.num_intervals, rows, work.mask.seqlen_k, reinterpret_cast<int*>(shared + kMap.walk)};
   }
-  static __device__ __forceinline__ Row row(const HstuForwardParams& p, const Work& work, bool exists,
-                                            int row_of_tile) {
+  static __device__ __forceinline__ Row row(const AttentionCall& p, const Work& work, bool exists, int row_of_tile) {
     return {{pairs(p, work, row_of_tile), exists ? p.num_intervals : 0, work.mask.seqlen_k}};
   }
 };
@@ -341,7 +278,7 @@ struct MaskingOf<true> {
 using Masking = MaskingOf<kConfig.interval_mask>::Type;
 
 /// One tile of query rows.
-__device__ __forceinline__ void attend(const HstuForwardParams& p, unsigned char* shared, const Work& work) {
+__device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* shared, const Work& work) {
   const uint32 base = ptx::shared_address(shared);
   int* const tile_numbers = reinterpret_cast<int*>(shared + kMap.tile_numbers);
   const int warp_row = threadIdx.x / 32 * kWarpRows;
@@ -364,12 +301,11 @@ __device__ __forceinline__ void attend(const HstuForwardParams& p, unsigned char
   }
   if (walk.tile() >= 0) {
     tile::copy_rows_async<kConfig.query_rows, kConfig.head_dim, kThreads>(
-        base + kMap.query, rows_of(p.query, p.query_strides, work.sequence, work.tensor_q + work.first_row, work.head),
-        rows);
+        base + kMap.query, rows_of(p.query, work.sequence, work.tensor_q + work.first_row, work.head), rows);
   }
   const int key_head = work.head / p.heads_per_key_head;
-  const tile::GlobalRows keys = rows_of(p.key, p.key_strides, work.sequence, work.tensor_k, key_head);
-  const tile::GlobalRows values = rows_of(p.value, p.value_strides, work.sequence, work.tensor_k, key_head);
+  const tile::GlobalRows keys = rows_of(p.key, work.sequence, work.tensor_k, key_head);
+  const tile::GlobalRows values = rows_of(p.value, work.sequence, work.tensor_k, key_head);
   const auto load_next_tile = [&](int stage) {
     const int number = walk.tile();
     if (threadIdx.x == 0) tile_numbers[stage] = number;
@@ -429,10 +365,10 @@ __device__ __forceinline__ void attend(const HstuForwardParams& p, unsigned char
 }  // namespace warploom
 
 extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks)
-    hstu_forward(const __grid_constant__ warploom::HstuForwardParams params) {
+    hstu_forward(const __grid_constant__ warploom::AttentionCall params) {
   extern __shared__ __align__(1024) unsigned char shared[];
   warploom::Work& work = *reinterpret_cast<warploom::Work*>(shared + warploom::kMap.work);
-  if (threadIdx.x == 0) work = warploom::work_of(params, blockIdx.x);
+  if (threadIdx.x == 0) work = warploom::work_of(params, blockIdx.x, warploom::kConfig.query_rows);
   __syncthreads();
   // One tile a CTA when the schedule knew the longest sequence; a sequence longer than that takes more turns.
   while (work.first_row < work.slot_q) {

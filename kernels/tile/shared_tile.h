@@ -13,7 +13,7 @@ using ptx::uint32;
 
 /// A view of rows in global memory: row r, columns 0..columns-1 of 16-bit values, 16-byte aligned.
 struct GlobalRows {
-  const char* data;  ///< row 0
+  char* data;  ///< row 0
   long long row_stride_bytes;
 
   __device__ __forceinline__ GlobalRows from(int row) const {

@@ -67,6 +67,10 @@ std::string bind_all(const DynamicLibrary& library, Driver& driver) {
   bind("cuMemcpyHtoDAsync_v2", driver.cuMemcpyHtoDAsync);
   bind("cuMemcpyDtoHAsync_v2", driver.cuMemcpyDtoHAsync);
   bind("cuMemsetD8Async", driver.cuMemsetD8Async);
+  bind("cuMemPoolCreate", driver.cuMemPoolCreate);
+  bind("cuMemPoolSetAttribute", driver.cuMemPoolSetAttribute);
+  bind("cuMemAllocFromPoolAsync", driver.cuMemAllocFromPoolAsync);
+  bind("cuMemFreeAsync", driver.cuMemFreeAsync);
   bind("cuPointerGetAttribute", driver.cuPointerGetAttribute);
   bind("cuStreamSynchronize", driver.cuStreamSynchronize);
   bind("cuEventCreate", driver.cuEventCreate);

@@ -23,6 +23,23 @@ using ModuleHandle = struct ModuleTag*;      ///< CUmodule
 using FunctionHandle = struct FunctionTag*;  ///< CUfunction
 using StreamHandle = struct StreamTag*;      ///< CUstream = cudaStream_t; nullptr is the default stream
 using EventHandle = struct EventTag*;        ///< CUevent
+using MemoryPoolHandle = struct PoolTag*;    ///< CUmemoryPool
+
+/// CUmemPoolProps, of pinned memory on one device.
+struct MemoryPoolProperties {
+  int allocation_type = 1;  ///< CU_MEM_ALLOCATION_TYPE_PINNED
+  int handle_types = 0;
+  int location_type = 1;  ///< CU_MEM_LOCATION_TYPE_DEVICE
+  int location_id = 0;    ///< the device's ordinal
+  void* security_attributes = nullptr;
+  std::size_t max_bytes = 0;
+  unsigned short usage = 0;
+  unsigned char reserved[54] = {};
+};
+static_assert(sizeof(MemoryPoolProperties) == 88);
+
+/// CUmemPool_attribute.
+inline constexpr int memory_pool_release_threshold = 4;
 
 /// The driver's functions under their own names. Filled by load_driver: every pointer is set, but for the last ones.
 struct Driver {
@@ -65,6 +82,10 @@ struct Driver {
   DriverResult (*cuMemcpyHtoDAsync)(DevicePointer, const void* host, std::size_t bytes, StreamHandle) = nullptr;
   DriverResult (*cuMemcpyDtoHAsync)(void* host, DevicePointer, std::size_t bytes, StreamHandle) = nullptr;
   DriverResult (*cuMemsetD8Async)(DevicePointer, unsigned char value, std::size_t bytes, StreamHandle) = nullptr;
+  DriverResult (*cuMemPoolCreate)(MemoryPoolHandle*, const MemoryPoolProperties*) = nullptr;
+  DriverResult (*cuMemPoolSetAttribute)(MemoryPoolHandle, int attribute, void* value) = nullptr;
+  DriverResult (*cuMemAllocFromPoolAsync)(DevicePointer*, std::size_t bytes, MemoryPoolHandle, StreamHandle) = nullptr;
+  DriverResult (*cuMemFreeAsync)(DevicePointer, StreamHandle) = nullptr;
   DriverResult (*cuPointerGetAttribute)(void* value, int attribute, DevicePointer) = nullptr;
 
   DriverResult (*cuStreamSynchronize)(StreamHandle) = nullptr;

@@ -182,6 +182,26 @@ FAKE_PUBLIC int cuMemcpyDtoHAsync_v2(void*, unsigned long long, std::size_t, voi
 FAKE_PUBLIC int cuMemsetD8Async(unsigned long long, unsigned char, std::size_t, void*) {
   return 1;
 }
+FAKE_PUBLIC int cuMemPoolCreate(void** pool, const void*) {
+  *pool = reinterpret_cast<void*>(static_cast<std::size_t>(0x300 + ++state.pools_made));
+  return 0;
+}
+FAKE_PUBLIC int cuMemPoolSetAttribute(void*, int, void* value) {
+  state.pool_keeps = *static_cast<unsigned long long*>(value);
+  return 0;
+}
+FAKE_PUBLIC int cuMemAllocFromPoolAsync(unsigned long long* address, std::size_t bytes, void*, void*) {
+  const std::lock_guard lock(mutex);
+  if (bytes > 1ull << 40) return 2;
+  ++state.scratch_live;
+  *address = 0x10000;
+  return 0;
+}
+FAKE_PUBLIC int cuMemFreeAsync(unsigned long long, void*) {
+  const std::lock_guard lock(mutex);
+  --state.scratch_live;
+  return 0;
+}
 FAKE_PUBLIC int cuPointerGetAttribute(void* value, int attribute, unsigned long long pointer) {
   if (pointer < 0x1000) return 1;
   if (attribute == 2) *static_cast<unsigned*>(value) = pointer % 2 == 0 ? 2 : 1;  // device or host

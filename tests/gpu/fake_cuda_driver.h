@@ -31,6 +31,9 @@ struct FakeDriverState {
   unsigned long long map_address = 0;
   unsigned long long map_dims[5] = {}, map_strides[5] = {};
   unsigned map_box[5] = {}, map_element_strides[5] = {};
+  int pools_made = 0;
+  unsigned long long pool_keeps = 0;  ///< release threshold of the pool made last
+  int scratch_live = 0;               ///< allocations from pools minus frees
 };
 
 /// Two devices like an H200; memory addresses below 0x1000 are unknown to it, odd ones are pinned host memory.

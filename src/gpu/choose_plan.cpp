@@ -1,0 +1,45 @@
+#include "gpu/choose_plan.h"
+
+#include <array>
+
+#include "gpu/mma_forward_plan.h"
+#include "gpu/reference_device.h"
+#include "problem/message.h"
+
+namespace warploom::gpu {
+namespace {
+
+constexpr std::array kFamilies = {&kMmaForward};
+
+}  // namespace
+
+Status check_served(const warploom_attention& call) {
+  const auto not_yet = [](const char* what) {
+    return Status::runtime_error(message(what,
+                                         " does not run on a GPU yet; HSTU attention forward without a bias does. "
+                                         "Move the tensors to the CPU, which serves everything"));
+  };
+  if (call.op == WARPLOOM_SOFTMAX) return not_yet("softmax attention");
+  if (call.bias.kind != WARPLOOM_NO_BIAS) return not_yet("HSTU attention with a bias");
+  if (call.pass == WARPLOOM_BACKWARD) return not_yet("the backward pass of HSTU attention");
+  return {};
+}
+
+Status choose_plan(const warploom_attention& call, const DeviceInfo& device, GpuPlan& plan) {
+  if (device.major < 8) {
+    return Status::runtime_error(message(device.name, " has compute capability ", device.major, ".", device.minor,
+                                         "; the kernels need 8.0 or newer. Move the tensors to the CPU"));
+  }
+  plan.architecture = compile_architecture(device);
+  return plan_mma_forward(call, device, plan);
+}
+
+std::vector<KernelVariant> kernel_variants(const DeviceInfo& device, bool whole_table) {
+  std::vector<KernelVariant> result;
+  for (const KernelFamily* family : kFamilies) {
+    for (KernelVariant& variant : family->variants(device, whole_table)) result.push_back(std::move(variant));
+  }
+  return result;
+}
+
+}  // namespace warploom::gpu
