@@ -21,12 +21,12 @@ std::atomic<int> default_threads{0};
 /// Scratch that a thread keeps for its next call: 4 MiB.
 constexpr size_t kKeptScratch = size_t{1} << 20;
 
-/// Items that threads pick up one after the other.
+/// Shares that threads pick up one after the other.
 struct Run {
   const Plan& plan;
   const Kernels& kernels;
   BackwardState* backward;  // null in forward
-  size_t items;
+  size_t shares = plan.shares.size() - 1;
   std::atomic<size_t> next{0};
   std::atomic<size_t> done{0};
 };
@@ -36,18 +36,19 @@ void work(void* context) {
   Scratch& scratch = Scratch::of_this_thread();
   if (!scratch.reserve(run.plan.thread_scratch)) return;  // others do the work; when none can, `done` tells
   try {
-    for (size_t n; (n = run.next.fetch_add(1, std::memory_order_relaxed)) < run.items;) {
+    for (size_t n; (n = run.next.fetch_add(1, std::memory_order_relaxed)) < run.shares;) {
+      const size_t begin = run.plan.shares[n], end = run.plan.shares[n + 1];
       if (run.backward == nullptr) {
-        run.kernels.forward(run.plan, run.plan.forward[n], scratch);
+        run.kernels.forward(run.plan, begin, end, scratch);
       } else {
-        run.kernels.backward(run.plan, *run.backward, n, scratch);
+        run.kernels.backward(run.plan, *run.backward, begin, end, scratch);
         if (run.backward->failed()) return;
       }
       run.done.fetch_add(1, std::memory_order_relaxed);
     }
   } catch (const std::bad_alloc&) {
-    if (run.backward != nullptr) run.backward->fail();  // others may wait for what this item would have added
-    run.next.store(run.items);
+    if (run.backward != nullptr) run.backward->fail();  // others may wait for what this share would have added
+    run.next.store(run.shares);
   }
   scratch.trim(kKeptScratch);
 }
@@ -88,14 +89,14 @@ void clear_the_rest(const warploom_attention& call) {
 
 Status run_plan(const Plan& plan, const Kernels& kernels) {
   if (plan.info.call->pass == WARPLOOM_FORWARD) {
-    Run run{plan, kernels, nullptr, plan.forward.size()};
+    Run run{plan, kernels, nullptr};
     run_with_helpers(plan.threads, work, &run);
-    return run.done == run.items ? Status() : no_memory();
+    return run.done == run.shares ? Status() : no_memory();
   }
   BackwardState state(plan);
-  Run run{plan, kernels, &state, plan.backward.size()};
+  Run run{plan, kernels, &state};
   run_with_helpers(plan.threads, work, &run);
-  if (state.failed() || run.done != run.items) return no_memory();
+  if (state.failed() || run.done != run.shares) return no_memory();
   state.store_tables();
   clear_the_rest(*plan.info.call);
   return {};

@@ -15,6 +15,7 @@
 #include "cpu/backward_plan.h"
 #include "cpu/bias_gradient-inl.h"
 #include "cpu/products-inl.h"
+#include "cpu/read_ahead.h"
 #include "cpu/scores-inl.h"
 #include "cpu/scratch.h"
 
@@ -70,7 +71,8 @@ struct KeyHead {
   int64_t b;
   int64_t key_head;
   const Sequence& s;
-  Interval keys;  ///< of the chunk
+  Interval keys;             ///< of the chunk
+  const BackwardUnit* next;  ///< what this thread does after the unit; null: not known
   const warploom_attention& call() const { return *plan.info.call; }
   int tiles() const { return (keys.end - keys.begin + kKeyTile - 1) / kKeyTile; }
   Interval tile(int n) const {
@@ -223,7 +225,7 @@ void add_to_dk_dv(const BackwardTile& t, const warploom_attention& call, int til
 /// One row block against one key tile: dQ of the block and dK, dV of the tile grow; dZ is left in t.gradient, whole
 /// when true is returned (zeros where nothing is seen).
 bool tile_gradients(const BackwardTile& t, const KeyHead& head, const BiasView& bias, const RowIntervals& seen,
-                    int tile, TilePlace place, int rows) {
+                    int tile, TilePlace place, int rows, int steps_a_row, ReadAhead& ahead) {
   const CallInfo& info = head.plan.info;
   const warploom_attention& call = head.call();
   ScorePart parts[kRowBlock / kStrip];
@@ -247,6 +249,7 @@ bool tile_gradients(const BackwardTile& t, const KeyHead& head, const BiasView& 
     product<Layout::rows>({t.dout + first * t.dv, t.dv},
                           {t.values_transposed + tile * kKeyTile * t.dv + left, kKeyTile}, t.gradient + at, kKeyTile,
                           part_rows, vectors, static_cast<int>(call.value_dim), false);
+    ahead.advance(part_rows * steps_a_row / 2);
     if (biased) load_bias(info, head.s, bias, place, part, t.bias, t.buckets);
     const bool some = finish_scores(info, seen, place, part, biased ? t.bias : nullptr, t.scores,
                                     capped ? t.cap_slope : nullptr, live);
@@ -261,6 +264,7 @@ bool tile_gradients(const BackwardTile& t, const KeyHead& head, const BiasView& 
     end_vector = geometry::max_of(end_vector, part.end_vector());
   }
   add_to_dk_dv(t, call, tile, first_vector, end_vector, live.rows, rows);
+  ahead.advance(rows * steps_a_row / 2);
   return true;
 }
 
@@ -301,19 +305,18 @@ bool add_rows(const BackwardTile& t, const KeyHead& head, const RowIntervals& se
 }
 
 /// Row blocks of one query head against the chunk. False when the call has failed.
-bool query_head_gradients(BackwardTile& t, const KeyHead& head, int64_t query_head, BiasGradientSink& sink) {
+bool query_head_gradients(BackwardTile& t, const KeyHead& head, int64_t query_head, bool last_head,
+                          BiasGradientSink& sink) {
   const warploom_attention& call = head.call();
   const Sequence& s = head.s;
   const bool first_chunk = head.unit.chunk == 0;
   const BiasView bias = bias_view(head.plan.info, head.b, query_head);
   thread_local RowIntervals seen;
-  const geometry::Ranges seeing = geometry::seeing_any(s.mask, head.keys);
-  // The first chunk visits every block: one that no key is seen from has zeros for its dQ.
-  const bool visit_all = first_chunk || has_interval_mask(call);
   const int blocks = (s.seqlen_q() + kRowBlock - 1) / kRowBlock;
-  for (int block = 0; block < blocks; ++block) {
-    if (!visit_all) block = seeing.next_tile(block, kRowBlock);
-    if (block >= blocks) break;
+  int block = next_row_block(head.plan.info, s, head.keys, 0);
+  ReadAhead ahead;
+  look_ahead(head.plan, {head.b, head.key_head, query_head, head.keys, block, last_head, head.next}, ahead);
+  for (; block < blocks; block = next_row_block(head.plan.info, s, head.keys, block + 1)) {
     const int first = block * kRowBlock, rows = geometry::min_of(kRowBlock, s.seqlen_q() - first);
     seen.build(call, s, query_head, first, rows);
     if (seen.next_column(head.keys.begin) >= head.keys.end) {
@@ -324,9 +327,10 @@ bool query_head_gradients(BackwardTile& t, const KeyHead& head, int64_t query_he
     }
     load_row_block(t, head, query_head, first, rows);
     fill(t.dq, rows * t.d, 0.0f);
-    for (int tile = 0; tile < head.tiles(); ++tile) {
+    const int last_tile = (seen.last_column_before(head.keys.end) - head.keys.begin) / kKeyTile;
+    for (int tile = 0; tile <= last_tile; ++tile) {
       const TilePlace place = {first, head.tile(tile).begin, 0};
-      if (tile_gradients(t, head, bias, seen, tile, place, rows)) {
+      if (tile_gradients(t, head, bias, seen, tile, place, rows, kBackwardStepsARow / (last_tile + 1), ahead)) {
         sink.add(t.gradient, t.buckets, place, rows, head.tile(tile).end - head.tile(tile).begin);
       }
     }
@@ -338,9 +342,7 @@ bool query_head_gradients(BackwardTile& t, const KeyHead& head, int64_t query_he
   return true;
 }
 
-}  // namespace
-
-void backward(const Plan& plan, BackwardState& state, size_t unit_index, Scratch& scratch) {
+void run_unit(const Plan& plan, BackwardState& state, size_t unit_index, const BackwardUnit* next, Scratch& scratch) {
   const CallInfo& info = plan.info;
   const warploom_attention& call = *info.call;
   const BackwardUnit& unit = plan.backward[unit_index];
@@ -348,22 +350,28 @@ void backward(const Plan& plan, BackwardState& state, size_t unit_index, Scratch
   BiasGradientSink sink(plan, unit, scratch);
   for (int64_t b = unit.first_sequence; b < unit.first_sequence + unit.sequences; ++b) {
     const Sequence& s = info.sequences[static_cast<size_t>(b)];
-    const int64_t begin = int64_t{unit.chunk} * plan.chunk_keys;
-    if (begin > 0 && begin >= s.seqlen_k()) continue;  // a shorter sequence than the unit's longest
-    const Interval keys = {static_cast<int>(begin),
-                           static_cast<int>(std::min<int64_t>(begin + plan.chunk_keys, s.seqlen_k()))};
+    const Interval keys = chunk_of_keys(plan, unit, b);
+    if (unit.chunk > 0 && keys.empty()) continue;  // a shorter sequence than the unit's longest
     for (int64_t key_head = unit.first_key_head; key_head < unit.first_key_head + unit.key_heads; ++key_head) {
-      const KeyHead head = {plan, state, unit, b, key_head, s, keys};
+      const KeyHead head = {plan, state, unit, b, key_head, s, keys, next};
       if (!keys.empty()) load_chunk(t, head);
-      for (int64_t n = key_head * info.query_groups; n < (key_head + 1) * info.query_groups; ++n) {
+      const int64_t end_head = (key_head + 1) * info.query_groups;
+      for (int64_t n = key_head * info.query_groups; n < end_head; ++n) {
         sink.begin_head(b, n);
-        if (!query_head_gradients(t, head, n, sink)) return;
+        if (!query_head_gradients(t, head, n, n + 1 == end_head, sink)) return;
         if (call.dtype != WARPLOOM_FLOAT32) state.release_query_sums(b, n);
       }
       store_chunk(t, head, keys.end >= s.seqlen_k());
     }
   }
   sink.finish(state, unit_index);
+}
+
+}  // namespace
+
+void backward(const Plan& plan, BackwardState& state, size_t begin, size_t end, Scratch& scratch) {
+  for (size_t unit = begin; unit < end && !state.failed(); ++unit)
+    run_unit(plan, state, unit, unit + 1 < end ? &plan.backward[unit + 1] : nullptr, scratch);
 }
 
 }  // namespace warploom::cpu::HWY_NAMESPACE

@@ -9,6 +9,8 @@
 namespace warploom::cpu {
 namespace {
 
+using geometry::Interval;
+
 /// Keys of a unit: K twice, V, dK and dV of them stay in the second-level cache. Depends on the dimensions alone,
 /// because the order of dQ's sum depends on it.
 int chunk_keys(const warploom_attention& call) {
@@ -16,8 +18,23 @@ int chunk_keys(const warploom_attention& call) {
   return floats_a_key <= 5 * 128 ? 2 * kKeyTile : kKeyTile;
 }
 
+/// Key heads of a sequence whose units take turns in the list: threads work on different heads, whose dQ nobody else
+/// waits for, instead of on chunks of one head, of which each waits for the one before it. Does not depend on the
+/// number of threads, because the bits of bias tables depend on the order of the units; bounds the float32 sums of dQ
+/// in use.
+constexpr int32_t kHeadsInTurn = 4;
+
 int chunks_of(const Sequence& s, int keys) {
   return std::max(1, (s.seqlen_k() + keys - 1) / keys);
+}
+
+/// Rows that see a chunk of keys, times those keys: what its work is proportional to.
+int64_t seeing_pairs(const CallInfo& info, const Sequence& s, Interval keys) {
+  int64_t rows = has_interval_mask(*info.call) ? s.seqlen_q() : 0;
+  if (rows == 0) {
+    for (const Interval& part : geometry::seeing_any(s.mask, keys).parts) rows += std::max(0, part.end - part.begin);
+  }
+  return rows * (keys.end - keys.begin);
 }
 
 size_t backward_scratch(const warploom_attention& call, const CallInfo& info, int keys) {
@@ -39,6 +56,17 @@ size_t backward_scratch(const warploom_attention& call, const CallInfo& info, in
 }
 
 }  // namespace
+
+Interval chunk_of_keys(const Plan& plan, const BackwardUnit& unit, int64_t b) {
+  const int64_t seqlen = plan.info.sequences[static_cast<size_t>(b)].seqlen_k();
+  const int64_t begin = int64_t{unit.chunk} * plan.chunk_keys;
+  return {static_cast<int>(std::min(begin, seqlen)), static_cast<int>(std::min(begin + plan.chunk_keys, seqlen))};
+}
+
+int next_row_block(const CallInfo& info, const Sequence& s, Interval keys, int block) {
+  if (keys.begin == 0 || has_interval_mask(*info.call)) return block;
+  return geometry::seeing_any(s.mask, keys).next_tile(block, kRowBlock);
+}
 
 BiasGradient bias_gradient(const warploom_attention& call) {
   const warploom_bias& bias = call.bias;
@@ -62,15 +90,32 @@ void cut_backward(const warploom_attention& call, Plan& plan) {
   const BiasGradient gradient = bias_gradient(call);
   plan.chunk_keys = chunk_keys(call);
   plan.thread_scratch = backward_scratch(call, info, plan.chunk_keys);
+  cut_shares({}, plan);
   if (call.batch == 0) return;
   const auto key_heads = static_cast<int32_t>(gradient.wanted && gradient.over_heads ? 1 : call.key_heads);
   const auto heads_a_unit = static_cast<int32_t>(call.key_heads / key_heads);
+  std::vector<Piece> pieces;
   const auto add = [&](int64_t first, int64_t sequences, int chunks) {
-    for (int32_t head = 0; head < key_heads; ++head) {
+    for (int32_t group = 0; group < key_heads; group += kHeadsInTurn) {
+      // One piece, so that a share holds none or all of the chunks that wait for each other.
+      Piece piece;
       for (int chunk = 0; chunk < chunks; ++chunk) {
-        plan.backward.push_back({static_cast<int32_t>(first), static_cast<int32_t>(sequences), head * heads_a_unit,
-                                 heads_a_unit, chunk, chunks});
+        for (int32_t head = group; head < std::min(group + kHeadsInTurn, key_heads); ++head) {
+          const BackwardUnit unit = {static_cast<int32_t>(first),
+                                     static_cast<int32_t>(sequences),
+                                     head * heads_a_unit,
+                                     heads_a_unit,
+                                     chunk,
+                                     chunks};
+          plan.backward.push_back(unit);
+          ++piece.count;
+          for (int64_t b = first; b < first + sequences; ++b) {
+            piece.cost +=
+                heads_a_unit * seeing_pairs(info, info.sequences[static_cast<size_t>(b)], chunk_of_keys(plan, unit, b));
+          }
+        }
       }
+      pieces.push_back(piece);
     }
   };
   if (gradient.wanted && gradient.over_sequences) {
@@ -78,7 +123,7 @@ void cut_backward(const warploom_attention& call, Plan& plan) {
     for (const Sequence& s : info.sequences) chunks = std::max(chunks, chunks_of(s, plan.chunk_keys));
     add(0, call.batch, chunks);
   } else {
-    // Longest first; the chunks of a head stay together and in order.
+    // Longest first; the chunks of a head come in order.
     std::vector<std::pair<int64_t, int64_t>> order;
     for (int64_t b = 0; b < call.batch; ++b) {
       const Sequence& s = info.sequences[static_cast<size_t>(b)];
@@ -87,6 +132,7 @@ void cut_backward(const warploom_attention& call, Plan& plan) {
     std::sort(order.begin(), order.end());
     for (const auto& [cost, b] : order) add(b, 1, chunks_of(info.sequences[static_cast<size_t>(b)], plan.chunk_keys));
   }
+  cut_shares(pieces, plan);
   int64_t row_blocks = 0, longest_sums = 0, all_sums = 0;
   for (const Sequence& s : info.sequences) {
     if (chunks_of(s, plan.chunk_keys) == 1) continue;
@@ -95,12 +141,14 @@ void cut_backward(const warploom_attention& call, Plan& plan) {
     longest_sums = std::max<int64_t>(longest_sums, s.seqlen_q());
     all_sums += s.seqlen_q() * call.heads;
   }
-  // Sums of dq: of the heads that threads are at, or of all when a unit visits every sequence.
+  // Sums of dq: of the heads that threads are at and of those that take turns with them, or of all when a unit visits
+  // every sequence.
   if (!(gradient.wanted && gradient.over_sequences)) {
-    all_sums = std::min(all_sums, longest_sums * plan.threads * info.query_groups * heads_a_unit);
+    const int64_t heads = int64_t{plan.threads + 1} * kHeadsInTurn;
+    all_sums = std::min(all_sums, longest_sums * heads * info.query_groups * heads_a_unit);
   }
   const int64_t sums = all_sums * padded_dim(call.head_dim);
-  plan.shared_scratch = plan.backward.size() * sizeof(BackwardUnit) +
+  plan.shared_scratch = plan.backward.size() * sizeof(BackwardUnit) + plan.shares.size() * sizeof(size_t) +
                         static_cast<size_t>(row_blocks) * sizeof(std::atomic<int>) +
                         static_cast<size_t>(sums) * sizeof(float);
 }

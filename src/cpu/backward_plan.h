@@ -20,6 +20,13 @@ namespace warploom::cpu {
 /// Fills in the plan's backward part.
 void cut_backward(const warploom_attention& call, Plan& plan);
 
+/// A unit's keys of sequence b; empty when the sequence ends before its chunk.
+geometry::Interval chunk_of_keys(const Plan& plan, const BackwardUnit& unit, int64_t b);
+
+/// The first row block from `block` on that a chunk of keys visits; kUnbounded or one past the end when there is none.
+/// The first chunk visits every block: one from which no key is seen has zeros for its dQ.
+int next_row_block(const CallInfo& info, const Sequence& s, geometry::Interval keys, int block);
+
 /// How the gradient of a dense or packed bias is made.
 struct BiasGradient {
   bool wanted = false;

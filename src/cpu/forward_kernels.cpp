@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "cpu/products-inl.h"
+#include "cpu/read_ahead.h"
 #include "cpu/scores-inl.h"
 #include "cpu/scratch.h"
 
@@ -151,9 +152,7 @@ void clear_rows(const CallInfo& info, const ForwardItem& item) {
   }
 }
 
-}  // namespace
-
-void forward(const Plan& plan, const ForwardItem& item, Scratch& scratch) {
+void run_item(const Plan& plan, const ForwardItem& item, const ForwardItem* next, Scratch& scratch) {
   const CallInfo& info = plan.info;
   const warploom_attention& call = *info.call;
   if (item.blank) return clear_rows(info, item);
@@ -177,11 +176,16 @@ void forward(const Plan& plan, const ForwardItem& item, Scratch& scratch) {
   }
   const BiasView bias = bias_view(info, item.sequence, item.head);
   const bool biased = bias.kind != WARPLOOM_NO_BIAS;
+  ReadAhead ahead;
 
   for (int column = seen.next_column(0); column < s.seqlen_k();) {
     const Interval keys = {column / kKeyTile * kKeyTile,
                            geometry::min_of((column / kKeyTile + 1) * kKeyTile, s.seqlen_k())};
     load_key_tile(t, call, k, v, keys.begin, keys.end - keys.begin);
+    column = seen.next_column(keys.end);
+    const int next_key = column / kKeyTile * kKeyTile;
+    ahead.restart(2 * int64_t{rows});  // each row is in two products of the tile
+    look_ahead(plan, item, next, {next_key, geometry::min_of(next_key + kKeyTile, s.seqlen_k())}, ahead);
     for (int block_row = 0; block_row < rows; block_row += kRowBlock) {
       const TilePlace place = {first + block_row, keys.begin, block_row};
       ScorePart parts[kRowBlock / kStrip];
@@ -193,6 +197,7 @@ void forward(const Plan& plan, const ForwardItem& item, Scratch& scratch) {
         product<Layout::rows>({t.q + (block_row + part.rows.begin) * t.d, t.d}, {t.keys_transposed + left, kKeyTile},
                               t.scores + part.rows.begin * kKeyTile + left, kKeyTile, part.rows.end - part.rows.begin,
                               part.end_vector() - part.first_vector(), static_cast<int>(call.head_dim), false);
+        ahead.advance(part.rows.end - part.rows.begin);
         if (biased) load_bias(info, s, bias, place, part, t.bias, t.buckets);
         Live live;
         const bool some = finish_scores(info, seen, place, part, biased ? t.bias : nullptr, t.scores, nullptr, live);
@@ -202,11 +207,18 @@ void forward(const Plan& plan, const ForwardItem& item, Scratch& scratch) {
           silu_rows(part, t.scores);
         }
         add_to_output(t, vectors_of(call.value_dim), part, block_row, some ? &live : nullptr);
+        ahead.advance(part.rows.end - part.rows.begin);
       }
     }
-    column = seen.next_column(keys.end);
   }
   write_rows(info, item, s, t, seen);
+}
+
+}  // namespace
+
+void forward(const Plan& plan, size_t begin, size_t end, Scratch& scratch) {
+  for (size_t n = begin; n < end; ++n)
+    run_item(plan, plan.forward[n], n + 1 < end ? &plan.forward[n + 1] : nullptr, scratch);
 }
 
 void load_values(const void* source, uint32_t dtype, int64_t count, float* target) {

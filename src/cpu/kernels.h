@@ -10,8 +10,9 @@ class BackwardState;
 
 struct Kernels {
   const char* name;
-  void (*forward)(const Plan& plan, const ForwardItem& item, Scratch& scratch);
-  void (*backward)(const Plan& plan, BackwardState& state, size_t unit, Scratch& scratch);
+  /// Items or units [begin, end) of the plan.
+  void (*forward)(const Plan& plan, size_t begin, size_t end, Scratch& scratch);
+  void (*backward)(const Plan& plan, BackwardState& state, size_t begin, size_t end, Scratch& scratch);
   /// count consecutive values to and from float32 (float16, bfloat16: to nearest even).
   void (*load_values)(const void* source, uint32_t dtype, int64_t count, float* target);
   void (*store_values)(const float* source, int64_t count, uint32_t dtype, void* target);

@@ -1,7 +1,6 @@
 #include "cpu/plan.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "cpu/attention.h"
 #include "cpu/backward_plan.h"
@@ -15,6 +14,8 @@ using geometry::Interval;
 // A thread is woken for no less than this many multiply-adds: some 20 microseconds.
 constexpr double kWorkPerThread = 1e6;
 constexpr int64_t kBlankRows = 4096;
+// Shares a thread: what the last to finish keeps the others waiting for is at most one of them.
+constexpr int64_t kSharesAThread = 128;
 
 /// Columns that rows [begin, end) see, summed over the tile's parts: what its work is proportional to.
 int64_t visible_width(const CallInfo& info, const Sequence& s, Interval rows) {
@@ -71,24 +72,68 @@ void cut_forward(const warploom_attention& call, Plan& plan) {
     plan.query_tile /= 2;
     tiles *= 2;
   }
-  std::vector<std::pair<int64_t, ForwardItem>> items;
+  // Longest first: sequences, then the tiles of a head. Tiles of a head stay together, because they read the same keys.
+  struct SequenceTiles {
+    int64_t cost;
+    std::vector<std::pair<int64_t, ForwardItem>> tiles;  // cost and item, of head 0
+  };
+  std::vector<Piece> pieces;
+  std::vector<SequenceTiles> sequences(info.sequences.size());
   for (int64_t b = 0; b < call.batch; ++b) {
     const Sequence& s = info.sequences[static_cast<size_t>(b)];
+    SequenceTiles& sequence = sequences[static_cast<size_t>(b)];
     for (int first = 0; first < s.seqlen_q(); first += plan.query_tile) {
       const int rows = std::min(plan.query_tile, s.seqlen_q() - first);
       const int64_t cost = rows * visible_width(info, s, {first, first + rows});
-      for (int64_t head = 0; head < call.heads; ++head) {
-        items.push_back({cost, {b, first, rows, static_cast<int32_t>(head), false}});
+      sequence.cost += cost;
+      sequence.tiles.push_back({cost, {b, first, rows, 0, false}});
+    }
+  }
+  const auto costs_more = [](const auto& a, const auto& b) { return a.cost > b.cost; };
+  std::stable_sort(sequences.begin(), sequences.end(), costs_more);
+  for (SequenceTiles& sequence : sequences) {
+    std::stable_sort(sequence.tiles.begin(), sequence.tiles.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (int32_t head = 0; head < call.heads; ++head) {
+      for (auto [cost, item] : sequence.tiles) {
+        item.head = head;
+        plan.forward.push_back(item);
+        pieces.push_back({1, cost});
       }
     }
   }
-  std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  plan.forward.reserve(items.size() + plan.blanks.size());
-  for (const auto& [cost, item] : items) plan.forward.push_back(item);
+  for (const ForwardItem& blank : plan.blanks) pieces.push_back({1, blank.rows * call.heads});
   plan.forward.insert(plan.forward.end(), plan.blanks.begin(), plan.blanks.end());
+  cut_shares(pieces, plan);
 }
 
 }  // namespace
+
+void cut_shares(const std::vector<Piece>& pieces, Plan& plan) {
+  int64_t total = 0;
+  for (const Piece& piece : pieces) total += piece.cost;
+  const int64_t most = total / (kSharesAThread * plan.threads);
+  plan.shares.assign(1, 0);
+  size_t end = 0;
+  int64_t share = 0;
+  const auto close = [&] {
+    if (end > plan.shares.back()) plan.shares.push_back(end);
+    share = 0;
+  };
+  for (const Piece& piece : pieces) {
+    if (share + piece.cost > most) close();
+    share += piece.cost;
+    if (piece.cost <= most) {
+      end += piece.count;
+      continue;
+    }
+    for (size_t n = 0; n < piece.count; ++n) {
+      ++end;
+      close();
+    }
+  }
+  close();
+}
 
 size_t forward_scratch(const warploom_attention& call, int query_tile) {
   const auto d = static_cast<size_t>(padded_dim(call.head_dim)), dv = static_cast<size_t>(padded_dim(call.value_dim));
@@ -117,12 +162,12 @@ Plan make_plan(const warploom_attention& call) {
   if (call.pass == WARPLOOM_FORWARD) {
     cut_forward(call, plan);
     plan.thread_scratch = forward_scratch(call, plan.query_tile);
-    plan.shared_scratch = plan.forward.size() * sizeof(ForwardItem);
+    plan.shared_scratch = plan.forward.size() * sizeof(ForwardItem) + plan.shares.size() * sizeof(size_t);
   } else {
     cut_backward(call, plan);
   }
-  const size_t items = call.pass == WARPLOOM_FORWARD ? plan.forward.size() : plan.backward.size();
-  plan.threads = static_cast<int>(std::clamp<size_t>(items, 1, static_cast<size_t>(plan.threads)));
+  const size_t shares = plan.shares.size() - 1;
+  plan.threads = static_cast<int>(std::clamp<size_t>(shares, 1, static_cast<size_t>(plan.threads)));
   return plan;
 }
 

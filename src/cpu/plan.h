@@ -63,12 +63,23 @@ struct Plan {
   std::vector<ForwardItem> forward;
   int chunk_keys = kKeyTile;
   std::vector<BackwardUnit> backward;
-  size_t thread_scratch = 0;  ///< floats, each thread
-  size_t shared_scratch = 0;  ///< bytes, the call
+  std::vector<size_t> shares;  ///< a thread takes items or units [shares[n], shares[n + 1]) at once
+  size_t thread_scratch = 0;   ///< floats, each thread
+  size_t shared_scratch = 0;   ///< bytes, the call
 };
 
 /// The plan of a validated call. Nothing in it that decides a result's bits depends on the number of threads.
 Plan make_plan(const warploom_attention& call);
+
+/// Consecutive items or units, and what they cost.
+struct Piece {
+  size_t count = 0;
+  int64_t cost = 0;
+};
+
+/// Fills in the plan's shares: neighbouring pieces up to what a share may cost. A piece that costs more is taken apart
+/// into shares of a single item each.
+void cut_shares(const std::vector<Piece>& pieces, Plan& plan);
 
 /// Scratch floats a thread needs for one item.
 size_t forward_scratch(const warploom_attention& call, int query_tile);
