@@ -178,7 +178,7 @@ WARPLOOM_API uint32_t warploom_abi_version(void);
 WARPLOOM_API const char* warploom_last_error(void);
 
 /* Fills *call with zeros and the defaults: version, sizes, absent lengths and counts (-1), unbounded window, group
- * size 1. */
+ * size 1. Null: nothing to do. */
 WARPLOOM_API void warploom_attention_init(warploom_attention* call);
 /* Checks a call without running it. */
 WARPLOOM_API int warploom_validate(const warploom_attention* call);

@@ -123,6 +123,24 @@ def _tensors(flat: Flat) -> tuple[Flat, bool]:
     return (flat if values is None else tuple(values)), plain
 
 
+def _refuse_layouts(flat: Flat, *gradients: tuple[str, Any]) -> None:
+    """TypeError for a sparse or nested tensor. Called when a call has failed: looking first would cost every call."""
+    names = (*TENSOR_NAMES, "divisor") if len(flat) == NUM_HSTU else TENSOR_NAMES
+    places = _HSTU_PLACES if len(flat) == NUM_HSTU else _SOFTMAX_PLACES
+    for name, value in (*zip(names, (flat[place] for place in places), strict=True), *gradients):
+        if not isinstance(value, Tensor):
+            continue
+        if value.is_nested:
+            raise TypeError(
+                f"{name} is a nested tensor; pass the rows of all sequences, nested.values(), and nested.offsets() as "
+                "cu_seqlens"
+            ) from None
+        if value.layout is not torch.strided:
+            raise TypeError(
+                f"{name} has layout {value.layout}; pass a strided tensor, {name}.to_dense() where it fits in memory"
+            ) from None
+
+
 _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
@@ -183,30 +201,38 @@ def _direct_device(flat: Flat) -> bool:
 
 
 def hstu(flat: Flat) -> Any:
-    flat, plain = _tensors(flat)
-    flat = _autocast(flat)
-    if not plain or _observed() or not _direct_device(flat):
-        return _ops.hstu_attention(*flat)
-    if _transformed():
-        return _hstu_transformed(flat)
-    if _needs_grad(flat):
-        return _hstu_node(flat)
-    out, _ = _call.forward(_layout.HSTU, flat, _backend, False)
-    return out
+    try:
+        flat, plain = _tensors(flat)
+        flat = _autocast(flat)
+        if not plain or _observed() or not _direct_device(flat):
+            return _ops.hstu_attention(*flat)
+        if _transformed():
+            return _hstu_transformed(flat)
+        if _needs_grad(flat):
+            return _hstu_node(flat)
+        out, _ = _call.forward(_layout.HSTU, flat, _backend, False)
+        return out
+    except (RuntimeError, ValueError):
+        _refuse_layouts(flat)
+        raise
 
 
 def softmax(flat: Flat, return_lse: bool) -> Any:
-    flat, plain = _tensors(flat)
-    flat = _autocast(flat)
-    if not plain or _observed() or not _direct_device(flat):
-        out, lse = _ops.softmax_attention(*flat)
-    elif _transformed():
-        out, lse = _softmax_transformed(flat)
-    elif _needs_grad(flat):
-        out, lse = _softmax_node(flat)
-    else:
-        out, lse = _call.forward(_layout.SOFTMAX, flat, _backend, return_lse)
-    return (out, lse) if return_lse else out
+    try:
+        flat, plain = _tensors(flat)
+        flat = _autocast(flat)
+        if not plain or _observed() or not _direct_device(flat):
+            out, lse = _ops.softmax_attention(*flat)
+        elif _transformed():
+            out, lse = _softmax_transformed(flat)
+        elif _needs_grad(flat):
+            out, lse = _softmax_node(flat)
+        else:
+            out, lse = _call.forward(_layout.SOFTMAX, flat, _backend, return_lse)
+        return (out, lse) if return_lse else out
+    except (RuntimeError, ValueError):
+        _refuse_layouts(flat)
+        raise
 
 
 def traced_hstu(flat: Flat) -> Any:
@@ -224,15 +250,23 @@ def _wanted(flat: Flat) -> list[bool]:
 
 
 def hstu_backward(dout: Any, flat: Flat) -> Gradients:
-    flat, _ = _tensors(flat)
-    arguments = (tensor("dout", dout), *flat, _wanted(flat))
-    return _gradients(flat, _backward("hstu_attention_backward", _hstu_backward_kernel, arguments, flat))
+    try:
+        flat, _ = _tensors(flat)
+        arguments = (tensor("dout", dout), *flat, _wanted(flat))
+        return _gradients(flat, _backward("hstu_attention_backward", _hstu_backward_kernel, arguments, flat))
+    except (RuntimeError, ValueError):
+        _refuse_layouts(flat, ("dout", dout))
+        raise
 
 
 def softmax_backward(dout: Any, out: Any, lse: Any, flat: Flat) -> Gradients:
-    flat, _ = _tensors(flat)
-    arguments = (tensor("dout", dout), tensor("out", out), tensor("lse", lse), *flat, _wanted(flat))
-    return _gradients(flat, _backward("softmax_attention_backward", _softmax_backward_kernel, arguments, flat))
+    try:
+        flat, _ = _tensors(flat)
+        arguments = (tensor("dout", dout), tensor("out", out), tensor("lse", lse), *flat, _wanted(flat))
+        return _gradients(flat, _backward("softmax_attention_backward", _softmax_backward_kernel, arguments, flat))
+    except (RuntimeError, ValueError):
+        _refuse_layouts(flat, ("dout", dout), ("out", out), ("lse", lse))
+        raise
 
 
 def _gradients(flat: Flat, results: tuple[Tensor, ...]) -> Gradients:

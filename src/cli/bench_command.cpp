@@ -22,6 +22,7 @@
 #include "cli/runner.h"
 #include "cli/terminal.h"
 #include "gpu/driver.h"
+#include "problem/sequence.h"
 
 namespace warploom::cli {
 namespace {
@@ -158,7 +159,7 @@ class CaseBench {
                       backward,
                       one.implementation,
                       device_.name,
-                      type_name(config_.dtype),
+                      dtype_name(config_.dtype),
                       milliseconds,
                       one.timings.spread(),
                       milliseconds > 0 ? operations / milliseconds * 1e-9 : 0,
@@ -181,7 +182,7 @@ class CaseBench {
                     false,
                     "torch",
                     device_.name,
-                    "fp32",
+                    dtype_name(WARPLOOM_FLOAT32),
                     milliseconds,
                     one.timings.spread(),
                     operations / milliseconds * 1e-9,

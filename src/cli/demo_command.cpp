@@ -23,6 +23,7 @@
 #include "cli/runner.h"
 #include "cli/terminal.h"
 #include "history/read.h"
+#include "problem/sequence.h"
 
 namespace warploom::cli {
 namespace {
@@ -190,7 +191,7 @@ struct Outcome {
   BatchWork work;
   Device device;
   std::string device_note;
-  std::string dtype;
+  std::uint32_t dtype = WARPLOOM_FLOAT32;
   int64_t heads = 0, head_dim = 0;
   PassResult forward, backward;
   std::optional<int64_t> peak_memory;  ///< of both passes, beyond inputs and outputs
@@ -222,7 +223,7 @@ Json to_json(const Outcome& o) {
           {"broken_lines", o.source.read.broken_lines},
           {"longest", o.work.longest},
           {"device", o.device.name},
-          {"dtype", o.dtype},
+          {"dtype", dtype_name(o.dtype)},
           {"heads", o.heads},
           {"head_dim", o.head_dim},
           {"padded_work_saved", o.saved_share()},
@@ -257,7 +258,7 @@ void print_batch(const Outcome& o) {
 void print_results(const Outcome& o) {
   std::printf("\n%s  %lld heads of %lld, causal, position + time bias, %s\n",
               paint(Colour::bold, "HSTU attention").c_str(), static_cast<long long>(o.heads),
-              static_cast<long long>(o.head_dim), o.dtype.c_str());
+              static_cast<long long>(o.head_dim), type_name(o.dtype));
   std::printf("on %s%s\n", o.device.name.c_str(),
               o.device.cuda ? "" : format(", %d threads", warploom_get_num_threads()).c_str());
   std::fputs(paint(Colour::yellow, o.device_note).c_str(), stdout);
@@ -315,7 +316,7 @@ Status run_on(const Device& device, Problem& problem, Outcome& outcome, Progress
     progress.advance();
   }
   outcome.device = device;
-  outcome.dtype = type_name(problem.config.dtype);
+  outcome.dtype = problem.config.dtype;
   return runner->fetch();
 }
 

@@ -21,7 +21,8 @@ class ParameterOptions {
  public:
   template <typename Scenario>
   void add_to(CLI::App& command) {
-    for (const sim::Parameter<Scenario>& parameter : sim::parameters(Scenario{})) {
+    const Scenario defaults{};
+    for (const sim::Parameter<Scenario>& parameter : sim::parameters(defaults)) {
       std::string flag = "--" + parameter.name;
       for (char& c : flag)
         if (c == '_') c = '-';

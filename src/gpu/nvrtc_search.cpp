@@ -153,7 +153,8 @@ std::vector<fs::path> toolkit_folders() {
   return folders;
 }
 
-// The site-packages folder that a file lies in, or that belongs to the environment whose bin/ it lies in.
+// The site-packages folder that a file lies in, or that belongs to the environment whose bin/ it lies in. Debian's own
+// Python calls it dist-packages, /usr/lib/python3 and /usr/local/lib/python3.N hold it.
 std::vector<fs::path> site_packages_of(const fs::path& file) {
   std::vector<fs::path> found;
   for (fs::path folder = file.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
@@ -161,7 +162,9 @@ std::vector<fs::path> site_packages_of(const fs::path& file) {
     if (name == "site-packages" || name == "dist-packages") found.push_back(folder);
   }
   const fs::path library = file.parent_path().parent_path() / "lib";
-  for (const std::string& name : names_in(library, "python3")) found.push_back(library / name / "site-packages");
+  for (const std::string& name : names_in(library, "python3")) {
+    for (const char* packages : {"site-packages", "dist-packages"}) found.push_back(library / name / packages);
+  }
   return found;
 }
 

@@ -4,6 +4,7 @@
 #include "warploom/warploom.h"
 
 extern "C" void warploom_attention_init(warploom_attention* call) {
+  if (call == nullptr) return;
   std::memset(call, 0, sizeof *call);
   call->abi_version = WARPLOOM_ABI_VERSION;
   call->struct_bytes = sizeof *call;

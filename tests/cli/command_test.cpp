@@ -117,6 +117,7 @@ TEST_F(Command, DemoReadsAnyFileOfTheForm) {
   EXPECT_EQ(value["longest"], 3);
   EXPECT_EQ(value["ok"], true);
   EXPECT_EQ(value["checks"].size(), 6u);
+  EXPECT_EQ(value["dtype"], "float32");
   EXPECT_NEAR(value["padded_work_saved"].get<double>(), 1 - 13.0 / 18, 1e-12);
 }
 
@@ -169,6 +170,8 @@ TEST_F(Command, BenchWritesTheRecordsOfTheReports) {
   }
   EXPECT_EQ(records[0]["pass"], "forward");
   EXPECT_EQ(records[1]["pass"], "backward");
+  EXPECT_EQ(records[0]["dtype"], "bfloat16");  // as reports/gpu.json spells it
+  EXPECT_EQ(records[3]["dtype"], "float32");
   EXPECT_EQ(records[0]["bytes"], 4 * 2 * 64 * 2 * 32 * 2);
   const std::string csv = contents(path("bench.csv"));
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);

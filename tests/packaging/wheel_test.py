@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -88,3 +90,20 @@ def test_the_command_runs_without_the_environment_being_active(empty_environment
     command = empty_environment / "bin/warploom"
     assert project_version() in run(command, "--version", cwd=empty_environment, env=BARE)
     assert project_version() in run(command, "info", cwd=empty_environment, env=BARE)
+
+
+@pytest.mark.parametrize("packages", ["site-packages", "dist-packages"])  # dist-packages: Debian's own Python
+def test_the_command_looks_for_nvrtc_in_its_own_environment(
+    empty_environment: Path, tmp_path: Path, packages: str
+) -> None:
+    command = tmp_path / "env/bin/warploom"
+    command.parent.mkdir(parents=True)
+    shutil.copy(empty_environment / "bin/warploom", command)
+    nvrtc = tmp_path / "env/lib/python3.12" / packages / "nvidia/cu13/lib/libnvrtc.so.13"
+    nvrtc.parent.mkdir(parents=True)
+    nvrtc.write_text("found, and refused because it is no library")
+    link = tmp_path / "warploom"  # as pipx and uv put commands on the PATH
+    link.symlink_to(command)
+    for started in (command, link):
+        found = json.loads(run(started, "info", "--json", cwd=tmp_path, env=BARE))["nvrtc"]
+        assert (str(nvrtc), "Python environment") in [(one["path"], one["origin"]) for one in found]

@@ -271,6 +271,13 @@ const Case kValues[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Values, Refused, testing::ValuesIn(kValues), case_name);
 
+TEST(Defaults, OfNoCallAreNoCrash) {
+  warploom_attention_init(nullptr);
+  warploom_attention call;
+  warploom_attention_init(&call);
+  EXPECT_EQ(call.abi_version, WARPLOOM_ABI_VERSION);
+}
+
 struct Accepted {
   const char* name;
   std::function<void(ValidCall&)> bend;

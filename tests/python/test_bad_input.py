@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,12 @@ def mask(**fields: Any) -> dict[str, Any]:
 
 def bucketed(**fields: Any) -> dict[str, Any]:
     return arguments(bias=wl.BucketedBias(**fields))
+
+
+def nested(layout: torch.layout) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls nested tensors a prototype
+        return torch.nested.nested_tensor([torch.zeros(3, 2, 8), torch.zeros(4, 2, 8)], layout=layout)
 
 
 times = torch.arange(7)
@@ -163,6 +170,19 @@ BOTH = [
     ("alpha", ValueError, arguments(alpha=float("nan"))),
 ]
 
+# What only torch has: tensors without strides.
+LAYOUTS = [
+    ("q is a nested tensor", TypeError, arguments(q=nested(torch.strided))),
+    ("k is a nested tensor", TypeError, arguments(k=nested(torch.jagged))),
+    ("q has layout torch.sparse_coo", TypeError, arguments(q=torch.ones(7, 2, 8).to_sparse())),
+    ("q has layout", TypeError, arguments(q=torch.ones(7, 2, 1).to_sparse(), k=torch.ones(7, 2, 1))),
+    ("k has layout torch.sparse_coo", TypeError, arguments(k=torch.ones(7, 2, 8).to_sparse())),
+    ("v has layout", TypeError, arguments(v=torch.ones(7, 2, 16).to_sparse(1))),
+    ("cu_seqlens_q has layout", TypeError, arguments(cu_seqlens_q=i32(0, 3, 7).to_sparse())),
+    ("bias has layout", TypeError, arguments(bias=torch.ones(1, 1, 4, 4).to_sparse())),
+    ("position has layout", TypeError, bucketed(position=torch.ones(2, 4).to_sparse())),
+]
+
 HSTU = [
     ("divisor", ValueError, arguments(divisor=0)),
     ("divisor", ValueError, arguments(divisor=0.0)),
@@ -206,6 +226,16 @@ def refused(op: str, name: str, error: type[Exception], call: dict[str, Any]) ->
 @pytest.mark.parametrize(("op", "name", "error", "call"), CASES)
 def test_torch_call_is_refused(op, name, error, call):
     refused(op, name, error, call)
+
+
+@pytest.mark.parametrize("op", list(OPERATORS))
+@pytest.mark.parametrize(("name", "error", "call"), LAYOUTS)
+def test_tensor_without_strides_is_refused(op, name, error, call):
+    refused(op, name, error, call)
+
+
+def test_divisor_without_strides_is_refused():
+    refused("hstu", "divisor has layout", TypeError, arguments(divisor=torch.ones(7).to_sparse()))
 
 
 def to_numpy(value: Any) -> Any:
@@ -262,18 +292,20 @@ def test_other_devices_than_cpu_and_cuda_are_refused():
         ("dout", TypeError, {"dout": torch.zeros(7, 2, 16, dtype=torch.float64)}),
         ("dout", ValueError, {"dout": torch.zeros(7, 2, 8)}),
         ("dout", TypeError, {"dout": None}),
+        ("dout has layout", TypeError, {"dout": torch.ones(7, 2, 16).to_sparse()}),
         ("out", ValueError, {"out": torch.zeros(7, 2, 8)}),
         ("out", TypeError, {"out": torch.zeros(7, 2, 16).half()}),
         ("lse", ValueError, {"lse": torch.zeros(7, 2)}),
         ("lse", TypeError, {"lse": torch.zeros(2, 7, dtype=torch.float64)}),
         ("lse", TypeError, {"lse": None}),
+        ("lse has layout", TypeError, {"lse": torch.ones(2, 7).to_sparse()}),
     ],
 )
 def test_backward_is_refused(name, error, changes):
     softmax = {"dout": torch.zeros(7, 2, 16), "out": torch.zeros(7, 2, 16), "lse": torch.zeros(2, 7), **changes}
     with pytest.raises(error, match=name):
         wl.softmax_attention_backward(**arguments(**softmax))
-    if name == "dout":
+    if name.startswith("dout"):
         with pytest.raises(error, match=name):
             wl.hstu_attention_backward(**arguments(**changes))
 
