@@ -31,7 +31,7 @@ HOST_FILES = (
     "src/gpu/scratch.cpp",
 )
 HSTU_FORWARD = (
-    "kernels/attention/hstu_forward_mma.cu",
+    "kernels/attention/attention_forward_mma.cu",
     "src/gpu/mma_forward_plan.cpp",
     "src/gpu/mma_forward_plan.h",
     *HOST_FILES,

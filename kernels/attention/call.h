@@ -23,7 +23,10 @@ struct BiasCall {
   long long row_stride = 0;   ///< dense
   long long num_rows = 0;     ///< dense
   long long num_columns = 0;  ///< dense: of a row; packed: of a head
-  bool query_rows = false;    ///< the row axis counts query rows (i), else rows in key coordinates (r)
+  bool packed = false;
+  bool query_rows = false;  ///< the row axis counts query rows (i), else rows in key coordinates (r)
+  bool aligned = false;     ///< every row starts at a multiple of 16 bytes
+  float scale = 1;          ///< what R is multiplied with when it is added to alpha Q K^T: alpha or 1
 
   const float* position = nullptr;  ///< bucketed; null: absent, as for time
   const float* time = nullptr;

@@ -38,4 +38,22 @@ __device__ __forceinline__ uint32 pack<Bfloat16>(float low, float high) {
   return pair;
 }
 
+/// A pair to two floats, exact.
+template <typename T>
+__device__ __forceinline__ float2 unpack(uint32 pair);
+
+template <>
+__device__ __forceinline__ float2 unpack<Float16>(uint32 pair) {
+  float2 values;
+  asm("{.reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+      : "=f"(values.x), "=f"(values.y)
+      : "r"(pair));
+  return values;
+}
+
+template <>
+__device__ __forceinline__ float2 unpack<Bfloat16>(uint32 pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+
 }  // namespace warploom::ptx

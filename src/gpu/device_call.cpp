@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "geometry/mask.h"
+#include "problem/extents.h"
 #include "problem/sequence.h"
 
 namespace warploom::gpu {
@@ -23,6 +24,14 @@ int clamp_to_unbounded(int64_t side) {
 void fill_bias(const warploom_attention& call, BiasCall& target) {
   static_assert(sizeof(long long) == sizeof(int64_t));
   const warploom_bias& bias = call.bias;
+  target.scale = call.op == WARPLOOM_SOFTMAX || (call.flags & WARPLOOM_BIAS_NOT_SCALED) != 0
+                     ? 1.0f
+                     : static_cast<float>(effective_alpha(call));
+  const auto aligned = [&](std::initializer_list<int64_t> strides) {
+    const int64_t chunk = 16 / dtype_bytes(bias.dtype);  // elements
+    return is_aligned(bias.values, 16) &&
+           std::all_of(strides.begin(), strides.end(), [&](int64_t stride) { return stride % chunk == 0; });
+  };
   // An axis of one entry is broadcast whatever its stride says.
   const auto stride = [](int64_t extent, int64_t given) { return extent > 1 ? given : 0; };
   switch (bias.kind) {
@@ -31,6 +40,7 @@ void fill_bias(const warploom_attention& call, BiasCall& target) {
       target.batch_stride = stride(bias.batch, bias.batch_stride);
       target.head_stride = stride(bias.heads, bias.head_stride);
       target.row_stride = bias.row_stride;
+      target.aligned = aligned({target.batch_stride, target.head_stride, target.row_stride});
       target.num_rows = bias.num_rows;
       target.num_columns = bias.num_columns;
       // The last axis is max_seqlen_k, so which axis `auto` means is known without reading lengths.
@@ -39,7 +49,9 @@ void fill_bias(const warploom_attention& call, BiasCall& target) {
       break;
     case WARPLOOM_PACKED_BIAS:
       target.values = bias.values;
+      target.packed = true;
       target.head_stride = stride(bias.heads, bias.head_stride);
+      target.aligned = aligned({target.head_stride});
       target.num_columns = bias.num_columns;
       target.query_rows = bias.rows == WARPLOOM_ROWS_QUERY;
       break;
@@ -59,6 +71,17 @@ void fill_bias(const warploom_attention& call, BiasCall& target) {
 }
 
 }  // namespace
+
+BiasKind bias_kind(const warploom_attention& call) {
+  switch (call.bias.kind) {
+    case WARPLOOM_NO_BIAS:
+      return BiasKind::none;
+    case WARPLOOM_BUCKETED_BIAS:
+      return BiasKind::bucketed;
+    default:
+      return call.bias.dtype == WARPLOOM_FLOAT32 ? BiasKind::rows32 : BiasKind::rows16;
+  }
+}
 
 void fill_device_call(const warploom_attention& call, AttentionCall& target) {
   AttentionCall& t = target;

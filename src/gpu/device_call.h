@@ -2,10 +2,14 @@
 #pragma once
 
 #include "attention/call.h"
+#include "attention/kinds.h"
 #include "gpu/driver.h"
 #include "warploom/warploom.h"
 
 namespace warploom::gpu {
+
+/// The form of the call's bias as kernels tell them apart.
+BiasKind bias_kind(const warploom_attention& call);
 
 /// Fills everything but the schedule of a value-initialised `target`. The call's max_seqlen_q is known.
 void fill_device_call(const warploom_attention& call, AttentionCall& target);

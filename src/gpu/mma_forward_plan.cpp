@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "gpu/device_call.h"
 #include "problem/message.h"
@@ -29,86 +30,139 @@ constexpr std::array kTiles = {
     Tile{128, 8, 128, 32, 32, 2, 4, 2}, Tile{128, 8, 64, 32, 32, 2, 4, 1},  Tile{192, 8, 128, 64, 64, 2, 8, 1},
     Tile{192, 8, 64, 32, 32, 2, 4, 1},  Tile{256, 8, 128, 64, 64, 2, 8, 1}, Tile{256, 8, 64, 32, 32, 2, 4, 1},
 };
+/// The same with a bias, whose tile takes shared memory and registers.
+constexpr std::array kBiasTiles = {
+    Tile{64, 8, 128, 32, 32, 2, 4, 3},  Tile{64, 8, 64, 32, 32, 2, 4, 3},  Tile{128, 8, 128, 32, 32, 2, 4, 2},
+    Tile{128, 8, 64, 32, 32, 2, 4, 1},  Tile{256, 8, 128, 32, 32, 2, 8, 1}, Tile{256, 8, 32, 32, 32, 2, 2, 1},
+};
+
+std::span<const Tile> tiles_of(BiasKind bias) {
+  return bias == BiasKind::none ? std::span<const Tile>(kTiles) : std::span<const Tile>(kBiasTiles);
+}
 
 constexpr int kMaxHeadDim = 256;
 /// The driver keeps this much shared memory of every CTA for itself (CUDA C++ Programming Guide, compute capability 8.x
 /// on).
 constexpr int kReservedSharedBytes = 1024;
 
-HstuForwardConfig config_of(const Tile& tile, int head_dim, int value_dim, bool bfloat16, bool interval_mask) {
-  HstuForwardConfig config;
-  config.head_dim = head_dim;
-  config.value_dim = value_dim;
-  config.bfloat16 = bfloat16;
-  config.interval_mask = interval_mask;
-  config.query_rows = tile.query_rows;
-  config.key_columns = interval_mask || !bfloat16 ? tile.narrow_key_columns : tile.key_columns;
-  config.stages = tile.stages;
-  config.warps = tile.warps;
-  config.min_blocks = tile.min_blocks;
-  return config;
+/// `asked` with the tile's sizes.
+AttentionForwardConfig config_of(const Tile& tile, AttentionForwardConfig asked) {
+  asked.query_rows = tile.query_rows;
+  asked.key_columns = asked.interval_mask || !asked.bfloat16 ? tile.narrow_key_columns : tile.key_columns;
+  asked.stages = tile.stages;
+  asked.warps = tile.warps;
+  asked.min_blocks = tile.min_blocks;
+  return asked;
 }
 
-int table_class(int head_dim, int value_dim) {
-  const int wider = std::max(head_dim, value_dim);
-  for (const Tile& tile : kTiles) {
+int table_class(const AttentionForwardConfig& asked) {
+  const int wider = std::max(asked.head_dim, asked.value_dim);
+  for (const Tile& tile : tiles_of(asked.bias)) {
     if (wider <= tile.max_dim) return tile.max_dim;
   }
   return 0;
 }
 
-bool fits(const HstuForwardConfig& config, const DeviceInfo& device) {
+bool fits(const AttentionForwardConfig& config, const DeviceInfo& device) {
   const int bytes = shared_map(config).bytes;
   return bytes <= device.shared_bytes_per_block &&
          config.min_blocks * (bytes + kReservedSharedBytes) <= device.shared_bytes_per_sm;
 }
 
-ConfigKey key_of(const HstuForwardConfig& c) {
-  return {c.head_dim,    c.value_dim, c.bfloat16, c.interval_mask, c.query_rows,
-          c.key_columns, c.stages,    c.warps,    c.min_blocks};
+ConfigKey key_of(const AttentionForwardConfig& c) {
+  return {static_cast<int>(c.score), static_cast<int>(c.bias), c.softcap, c.head_dim, c.value_dim, c.bfloat16,
+          c.interval_mask,           c.query_rows,             c.key_columns, c.stages, c.warps,     c.min_blocks};
+}
+
+const char* name_of(ScoreKind score) {
+  return score == ScoreKind::silu ? "silu" : "softmax";
+}
+
+const char* name_of(BiasKind bias) {
+  switch (bias) {
+    case BiasKind::none:
+      return "none";
+    case BiasKind::rows16:
+      return "rows16";
+    case BiasKind::rows32:
+      return "rows32";
+    case BiasKind::bucketed:
+      return "bucketed";
+  }
+  return "";
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
-  const HstuForwardConfig config = mma_forward_config(key);
+  const AttentionForwardConfig c = mma_forward_config(key);
   const auto truth = [](bool value) { return value ? "true" : "false"; };
   KernelRequest request;
-  request.entry_file = "attention/hstu_forward_mma.cu";
+  request.entry_file = "attention/attention_forward_mma.cu";
   request.config_text = message(
-      "#include \"attention/hstu_forward_config.h\"\nnamespace warploom {\ninline constexpr HstuForwardConfig kConfig "
-      "= {",
-      ".head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
-      ", .interval_mask = ", truth(config.interval_mask), ", .query_rows = ", config.query_rows,
-      ", .key_columns = ", config.key_columns, ", .stages = ", config.stages, ", .warps = ", config.warps,
-      ", .min_blocks = ", config.min_blocks, "};\n}  // namespace warploom\n");
-  request.kernel_name = "hstu_forward";
+      "#include \"attention/attention_forward_config.h\"\nnamespace warploom {\n"
+      "inline constexpr AttentionForwardConfig kConfig = {.score = ScoreKind::",
+      name_of(c.score), ", .bias = BiasKind::", name_of(c.bias), ", .softcap = ", truth(c.softcap),
+      ", .head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
+      ", .interval_mask = ", truth(c.interval_mask), ", .query_rows = ", c.query_rows,
+      ", .key_columns = ", c.key_columns, ", .stages = ", c.stages, ", .warps = ", c.warps,
+      ", .min_blocks = ", c.min_blocks, "};\n}  // namespace warploom\n");
+  request.kernel_name = "attention_forward";
   request.architecture = architecture;
   return request;
 }
 
 KernelVariant variant_of(const ConfigKey& key) {
-  const HstuForwardConfig config = mma_forward_config(key);
-  std::string name = "hstu forward D" + std::to_string(config.head_dim);
-  if (config.value_dim != config.head_dim) name += " Dv" + std::to_string(config.value_dim);
-  name += std::string(config.bfloat16 ? " bf16" : " fp16") + (config.interval_mask ? " intervals" : "");
-  return {&kMmaForward, key, name, config.head_dim, config.bfloat16, config.interval_mask};
+  const AttentionForwardConfig c = mma_forward_config(key);
+  std::string name = c.score == ScoreKind::silu ? "hstu forward D" : "softmax forward D";
+  name += std::to_string(c.head_dim);
+  if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
+  name += c.bfloat16 ? " bf16" : " fp16";
+  if (c.bias != BiasKind::none) name += std::string(" bias ") + name_of(c.bias);
+  if (c.softcap) name += " softcap";
+  if (c.interval_mask) name += " intervals";
+  return {&kMmaForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
+}
+
+/// Every score function, bias, mask and type for one head dimension. Softcap and biases only where `also_rare`: a
+/// list of all of them for all dimensions would take most of an hour to compile.
+std::vector<AttentionForwardConfig> asked_for(int dim, bool also_rare) {
+  std::vector<AttentionForwardConfig> result;
+  AttentionForwardConfig asked;
+  asked.head_dim = asked.value_dim = dim;
+  for (const ScoreKind score : {ScoreKind::silu, ScoreKind::softmax}) {
+    for (const BiasKind bias : {BiasKind::none, BiasKind::rows16, BiasKind::rows32, BiasKind::bucketed}) {
+      for (const bool softcap : {false, true}) {
+        if (!also_rare && (bias != BiasKind::none || softcap)) continue;
+        if (softcap && score == ScoreKind::silu) continue;
+        for (const bool bfloat16 : {true, false}) {
+          for (const bool interval_mask : {false, true}) {
+            asked.score = score;
+            asked.bias = bias;
+            asked.softcap = softcap;
+            asked.bfloat16 = bfloat16;
+            asked.interval_mask = interval_mask;
+            result.push_back(asked);
+          }
+        }
+      }
+    }
+  }
+  return result;
 }
 
 std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_table) {
   std::vector<KernelVariant> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
-    const int max_dim = table_class(dim, dim);
-    // The table's other rows are compiled at their widest and for an odd number of chunks.
-    const bool end_of_range = dim == max_dim || dim == max_dim - 8;
-    for (const bool bfloat16 : {true, false}) {
-      for (const bool interval_mask : {false, true}) {
-        const Result<HstuForwardConfig> chosen = choose_config(dim, dim, bfloat16, interval_mask, device);
-        if (chosen.ok()) result.push_back(variant_of(key_of(*chosen)));
-        if (!whole_table || !end_of_range) continue;
-        for (const Tile& tile : kTiles) {
-          const ConfigKey key = key_of(config_of(tile, dim, dim, bfloat16, interval_mask));
-          if (tile.max_dim == max_dim && tile.from_major <= device.major && !(chosen.ok() && key == key_of(*chosen)))
-            result.push_back(variant_of(key));
-        }
+    const bool common = dim % 64 == 0 || dim == 32;
+    for (const AttentionForwardConfig& asked : asked_for(dim, common)) {
+      const int max_dim = table_class(asked);
+      const Result<AttentionForwardConfig> chosen = choose_config(asked, device);
+      if (chosen.ok()) result.push_back(variant_of(key_of(*chosen)));
+      // The table's other rows are compiled at their widest and for an odd number of chunks.
+      if (!whole_table || (dim != max_dim && dim != max_dim - 8)) continue;
+      for (const Tile& tile : tiles_of(asked.bias)) {
+        const ConfigKey key = key_of(config_of(tile, asked));
+        if (tile.max_dim == max_dim && tile.from_major <= device.major && !(chosen.ok() && key == key_of(*chosen)))
+          result.push_back(variant_of(key));
       }
     }
   }
@@ -118,11 +172,14 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_tabl
 void describe_plan(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device,
                    nlohmann::json& json) {
   const PlannedLaunch& launch = plan.launches[0];
-  const HstuForwardConfig c = mma_forward_config(launch.config);
+  const AttentionForwardConfig c = mma_forward_config(launch.config);
   const geometry::Schedule& schedule = launch.params_as<AttentionCall>().schedule;
   const double products_flops = 2.0 * static_cast<double>(call.head_dim + call.value_dim);  // a (row, column) pair
   const double key_bytes = 2.0 * static_cast<double>(call.head_dim + call.value_dim) / c.query_rows;
-  json["config"] = {{"head_dim", c.head_dim},
+  json["config"] = {{"score", name_of(c.score)},
+                    {"bias", name_of(c.bias)},
+                    {"softcap", c.softcap},
+                    {"head_dim", c.head_dim},
                     {"value_dim", c.value_dim},
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
@@ -141,36 +198,56 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                                      " bytes of K and V from L2, shared by the ", c.query_rows,
                                      " rows of a tile: far above the memory's balance")}};
   json["why"] =
-      message("the tile table's first row for heads up to ", table_class(c.head_dim, c.value_dim), " whose ",
+      message("the tile table's first row for heads up to ", table_class(c), " whose ",
               c.min_blocks, " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
 }
 
 }  // namespace
 
-Result<HstuForwardConfig> choose_config(int head_dim, int value_dim, bool bfloat16, bool interval_mask,
-                                        const DeviceInfo& device) {
-  const int max_dim = table_class(head_dim, value_dim);
-  for (const Tile& tile : kTiles) {
+Result<AttentionForwardConfig> choose_config(const AttentionForwardConfig& asked, const DeviceInfo& device) {
+  const int max_dim = table_class(asked);
+  for (const Tile& tile : tiles_of(asked.bias)) {
     if (tile.max_dim != max_dim || tile.from_major > device.major) continue;
-    const HstuForwardConfig config = config_of(tile, head_dim, value_dim, bfloat16, interval_mask);
+    const AttentionForwardConfig config = config_of(tile, asked);
     if (fits(config, device)) return config;
   }
   return Status::runtime_error(message(device.name, " gives a block ", device.shared_bytes_per_block,
-                                       " bytes of shared memory, too little for head dimensions ", head_dim, " and ",
-                                       value_dim, "; sm_80 and newer GPUs have enough"));
+                                       " bytes of shared memory, too little for head dimensions ", asked.head_dim,
+                                       " and ", asked.value_dim, "; sm_80 and newer GPUs have enough"));
 }
 
-const KernelFamily kMmaForward = {"hstu_forward (mma.sync)", "kernels/attention/hstu_forward_mma.cu", request_of,
-                                  variants_of, variant_of};
+const KernelFamily kMmaForward = {"attention_forward (mma.sync)", "kernels/attention/attention_forward_mma.cu",
+                                  request_of, variants_of, variant_of};
 
-HstuForwardConfig mma_forward_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4], key[5], key[6], key[7], key[8]};
+AttentionForwardConfig mma_forward_config(const ConfigKey& key) {
+  return {static_cast<ScoreKind>(key[0]),
+          static_cast<BiasKind>(key[1]),
+          key[2] != 0,
+          key[3],
+          key[4],
+          key[5] != 0,
+          key[6] != 0,
+          key[7],
+          key[8],
+          key[9],
+          key[10],
+          key[11]};
+}
+
+AttentionForwardConfig forward_config_asked(const warploom_attention& call) {
+  AttentionForwardConfig asked;
+  asked.score = call.op == WARPLOOM_SOFTMAX ? ScoreKind::softmax : ScoreKind::silu;
+  asked.bias = bias_kind(call);
+  asked.softcap = call.softcap != 0;
+  asked.head_dim = static_cast<int>(call.head_dim);
+  asked.value_dim = static_cast<int>(call.value_dim);
+  asked.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
+  asked.interval_mask = has_interval_mask(call);
+  return asked;
 }
 
 Status plan_mma_forward(const warploom_attention& call, const DeviceInfo& device, GpuPlan& plan) {
-  const Result<HstuForwardConfig> config =
-      choose_config(static_cast<int>(call.head_dim), static_cast<int>(call.value_dim), call.dtype == WARPLOOM_BFLOAT16,
-                    has_interval_mask(call), device);
+  const Result<AttentionForwardConfig> config = choose_config(forward_config_asked(call), device);
   if (!config.ok()) return config.status();
   PlannedLaunch& launch = plan.add_launch(kMmaForward, key_of(*config));
   launch.threads = config->warps * 32;

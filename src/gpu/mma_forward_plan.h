@@ -1,20 +1,22 @@
-// The plan of the forward kernel through mma.sync (kernels/attention/hstu_forward_mma.cu): its tile table and
+// The plan of the forward kernel through mma.sync (kernels/attention/attention_forward_mma.cu): its tile table and
 // arguments.
 #pragma once
 
-#include "attention/hstu_forward_config.h"
+#include "attention/attention_forward_config.h"
 #include "gpu/plan.h"
 
 namespace warploom::gpu {
 
 extern const KernelFamily kMmaForward;
 
-/// The tile table's row for these dimensions on this device. Error: runtime_error when its shared memory is too small.
-Result<HstuForwardConfig> choose_config(int head_dim, int value_dim, bool bfloat16, bool interval_mask,
-                                        const DeviceInfo& device);
+/// What a call asks of the kernel; tile sizes are left at their defaults.
+AttentionForwardConfig forward_config_asked(const warploom_attention& call);
+
+/// `asked` with the tile table's row for it on this device. Error: runtime_error when the shared memory is too small.
+Result<AttentionForwardConfig> choose_config(const AttentionForwardConfig& asked, const DeviceInfo& device);
 
 /// The configuration of a launch of this family.
-HstuForwardConfig mma_forward_config(const ConfigKey& key);
+AttentionForwardConfig mma_forward_config(const ConfigKey& key);
 
 /// Fills the plan of a served call whose max_seqlen_q is known. Errors: those of choose_config, and runtime_error for
 /// more work than one launch takes.

@@ -53,8 +53,12 @@ TEST(Plan, EveryHeadDimensionFitsEveryArchitecture) {
     const DeviceInfo device = device_of(architecture);
     for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
       for (int value_dim = 8; value_dim <= 256; value_dim += 8) {
-        for (const bool interval_mask : {false, true}) {
-          const auto config = choose_config(head_dim, value_dim, true, interval_mask, device);
+        for (const BiasKind bias : {BiasKind::none, BiasKind::rows16, BiasKind::rows32, BiasKind::bucketed}) {
+          AttentionForwardConfig asked;
+          asked.head_dim = head_dim;
+          asked.value_dim = value_dim;
+          asked.bias = bias;
+          const auto config = choose_config(asked, device);
           ASSERT_TRUE(config.ok()) << architecture << " " << head_dim << " " << value_dim;
           EXPECT_EQ(config->head_dim, head_dim);
           EXPECT_EQ(config->value_dim, value_dim);
@@ -71,18 +75,20 @@ TEST(Plan, EveryHeadDimensionFitsEveryArchitecture) {
 
 TEST(Plan, PartsOfSharedMemoryFollowOneAnotherAligned) {
   for (const KernelVariant& variant : kMmaForward.variants(device_of("sm_90a"), true)) {
-    const HstuForwardConfig config = mma_forward_config(variant.config);
-    const HstuForwardSharedMap map = shared_map(config);
+    const AttentionForwardConfig config = mma_forward_config(variant.config);
+    const AttentionForwardMap map = shared_map(config);
     const int rows = config.query_rows, keys = config.key_columns;
     EXPECT_GE(map.key, geometry::tile_bytes(rows, config.head_dim));
     EXPECT_GE(map.key, geometry::tile_bytes(rows, config.value_dim)) << "O is staged where Q was";
     EXPECT_EQ(map.value, map.key + config.stages * geometry::tile_bytes(keys, config.head_dim));
-    EXPECT_EQ(map.work, map.value + config.stages * geometry::tile_bytes(keys, config.value_dim));
-    EXPECT_EQ(map.rows, map.work + map.work_bytes);
+    EXPECT_EQ(map.bias, map.value + config.stages * geometry::tile_bytes(keys, config.value_dim));
+    EXPECT_EQ(map.work, map.bias + bias_bytes(config));
+    EXPECT_GE(map.rows, map.work + map.work_bytes);
     EXPECT_EQ(map.exponents, map.rows + config.warps * 32 * map.row_bytes);
     EXPECT_GT(map.bytes, map.walk);
-    for (const int tile : {map.query, map.key, map.value, map.key_bytes, map.value_bytes}) EXPECT_EQ(tile % 128, 0);
-    for (const int part : {map.work, map.rows}) EXPECT_EQ(part % 16, 0);
+    for (const int tile : {map.query, map.key, map.value, map.key_bytes, map.value_bytes, map.bias})
+      EXPECT_EQ(tile % 128, 0);
+    for (const int part : {map.work, map.bias_rows, map.rows}) EXPECT_EQ(part % 16, 0);
   }
 }
 
@@ -90,12 +96,14 @@ TEST(Plan, ConfigurationsHoldEveryDimensionMaskAndTypeOnce) {
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     const DeviceInfo device = device_of(architecture);
     std::set<ConfigKey> seen;
-    std::set<std::tuple<int, bool, bool>> served;
+    std::set<std::tuple<int, bool, bool, int>> served;
     for (const KernelVariant& variant : kMmaForward.variants(device, true)) {
       EXPECT_TRUE(seen.insert(variant.config).second);
-      served.emplace(variant.head_dim, variant.bfloat16, variant.interval_mask);
+      const AttentionForwardConfig config = mma_forward_config(variant.config);
+      if (config.bias != BiasKind::none || config.softcap) continue;
+      served.emplace(variant.head_dim, variant.bfloat16, variant.interval_mask, static_cast<int>(config.score));
     }
-    EXPECT_EQ(served.size(), 32u * 2 * 2);
+    EXPECT_EQ(served.size(), 32u * 2 * 2 * 2);
     EXPECT_LT(kMmaForward.variants(device, false).size(), seen.size());
   }
 }
@@ -158,8 +166,6 @@ TEST(Plan, WhatIsNotServedIsNamed) {
     EXPECT_EQ(status.code(), StatusCode::runtime_error);
     return status.message();
   };
-  EXPECT_NE(refusal([](auto& c) { c.op = WARPLOOM_SOFTMAX; }).find("softmax"), std::string::npos);
-  EXPECT_NE(refusal([](auto& c) { c.bias.kind = WARPLOOM_DENSE_BIAS; }).find("bias"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.pass = WARPLOOM_BACKWARD; }).find("backward"), std::string::npos);
   EXPECT_TRUE(check_served(call_of(1, 8, 1, 64)).ok());
 }

@@ -1,13 +1,17 @@
-// HSTU attention forward through mma.sync, for sm_80 and newer: O = silu(alpha Q K^T) V / N under any mask.
+// Attention forward through mma.sync, for sm_80 and newer: O = P V with P = silu(Z) / N or softmax(Z), under any mask,
+// with any bias.
 //
 // One CTA computes one tile of query rows of one head of one sequence; a warp owns 16 or 32 of the rows. K and V tiles
-// come through a ring of stages filled by cp.async, one block barrier a tile. S stays in registers: activated in place,
-// packed to 16 bits and used as the A operand of P V, whose register layout is that of S (FlashAttention-2,
-// section 3.3). No row maximum and no rescaling: silu needs neither.
+// come through a ring of stages filled by cp.async, one block barrier a tile. S stays in registers: biased, masked and
+// activated in place, packed to 16 bits and used as the A operand of P V, whose register layout is that of S
+// (FlashAttention-2, section 3.3). What differs between the operators is the score function (silu.h, softmax.h), and
+// between forms of the bias its provider (bias.h).
 //
-// The text before this file defines warploom::kConfig, a HstuForwardConfig.
-#include "attention/hstu_forward_config.h"
+// The text before this file defines warploom::kConfig, an AttentionForwardConfig.
+#include "attention/attention_forward_config.h"
+#include "attention/bias.h"
 #include "attention/silu.h"
+#include "attention/softmax.h"
 #include "attention/visibility.h"
 #include "attention/work.h"
 #include "geometry/mask.h"
@@ -20,17 +24,17 @@ namespace warploom {
 using geometry::Interval;
 using ptx::uint32;
 
-template <bool IsBfloat16>
-struct ElementOf {
-  using Type = ptx::Float16;
+template <bool Condition, typename A, typename B>
+struct Either {
+  using Type = A;
 };
-template <>
-struct ElementOf<true> {
-  using Type = ptx::Bfloat16;
+template <typename A, typename B>
+struct Either<false, A, B> {
+  using Type = B;
 };
-using Element = ElementOf<kConfig.bfloat16>::Type;
+using Element = Either<kConfig.bfloat16, ptx::Bfloat16, ptx::Float16>::Type;
 
-constexpr HstuForwardSharedMap kMap = shared_map(kConfig);
+constexpr AttentionForwardMap kMap = shared_map(kConfig);
 constexpr int kThreads = kConfig.warps * 32;
 constexpr int kWarpRows = kConfig.query_rows / kConfig.warps;
 constexpr int kRowBlocks = kWarpRows / 16;                       // m16 of a warp
@@ -39,6 +43,7 @@ constexpr int kDepth = padded_dim(kConfig.head_dim) / 16;        // k16 of S
 constexpr int kValueBlocks = padded_dim(kConfig.value_dim) / 8;  // n8 of O
 static_assert(kWarpRows == 16 || kWarpRows == 32);
 static_assert(sizeof(SequenceRow) == kMap.row_bytes && sizeof(IntervalRow) == kMap.row_bytes);
+static_assert(sizeof(BiasRows) + sizeof(long long) <= kMap.bias_rows_bytes);
 static_assert(kConfig.key_columns % 32 == 0 && kConfig.stages >= 2);
 
 using QueryReader = tile::BlockReader<kConfig.query_rows>;
@@ -47,6 +52,18 @@ using KeyReader = tile::BlockReader<kConfig.key_columns>;
 template <int Blocks>
 using Scores = float[Blocks][kKeyBlocks][4];
 using Output = float[kRowBlocks][kValueBlocks][4];
+
+constexpr bool kSoftmax = kConfig.score == ScoreKind::softmax;
+constexpr bool kBiased = kConfig.bias != BiasKind::none;
+constexpr bool kBucketed = kConfig.bias == BiasKind::bucketed;
+constexpr bool kScalesRows = !kSoftmax && !kConfig.bfloat16;
+static_assert(!kBiased || kConfig.stages == 2);
+
+using Score = Either<kSoftmax, SoftmaxScore<kBiased, kConfig.softcap, kRowBlocks>,
+                     SiluScore<kConfig.bfloat16, kBiased>>::Type;
+using Bias = Either<kBucketed, BucketedBias<kConfig.key_columns, kWarpRows>,
+                    RowsBias<Element, kConfig.bias == BiasKind::rows32, kConfig.query_rows, kConfig.key_columns,
+                             kWarpRows>>::Type;
 
 /// S = Q K^T for one key tile.
 template <int Blocks>
@@ -73,7 +90,7 @@ __device__ __forceinline__ void scores(Scores<Blocks>& s, const QueryReader& que
   }
 }
 
-/// Sets the scores that their row does not see to 0, whose silu is 0. `row`: the lane's row.
+/// Sets the scores that their row does not see to what the score function turns into 0. `row`: the lane's row.
 template <int Blocks, typename Row>
 __device__ __forceinline__ void apply_mask(Scores<Blocks>& s, const Row& row, int first_column) {
   const int lane = threadIdx.x % 32;
@@ -89,57 +106,18 @@ __device__ __forceinline__ void apply_mask(Scores<Blocks>& s, const Row& row, in
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
           float(&c)[4] = s[m][word * 4 + n];
-          if ((mine & (1u << (8 * n))) == 0) c[2 * half] = 0;
-          if ((mine & (2u << (8 * n))) == 0) c[2 * half + 1] = 0;
+          if ((mine & (1u << (8 * n))) == 0) c[2 * half] = Score::masked();
+          if ((mine & (2u << (8 * n))) == 0) c[2 * half + 1] = Score::masked();
         }
       }
     }
   }
 }
 
-__device__ __forceinline__ float power_of_two(int exponent) {
-  return __int_as_float((exponent + 127) << 23);
-}
-
-/// float16 only: makes the rows' powers of two large enough for these scores and scales O to them. P = silu(2 h) may
-/// pass 65504 where O, after V and the divisor, does not. `exponents`: of the warp's rows, in shared memory.
-template <int Blocks>
-__device__ __forceinline__ void scale_rows(Output& o, const Scores<Blocks>& h, int* exponents) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int m = 0; m < Blocks; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float largest = 0;
-#pragma unroll
-      for (int n = 0; n < kKeyBlocks; ++n) largest = fmaxf(largest, fmaxf(h[m][n][2 * half], h[m][n][2 * half + 1]));
-      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
-      int& kept = exponents[m * 16 + half * 8 + lane / 4];
-      const int old = kept;
-      const int needed = (__float_as_int(largest) >> 23) - 127 + 2 - 15;  // 2 h < 2^(15 + needed)
-      const int exponent = needed > old ? needed : old;
-      __syncwarp();  // the four lanes of a row have read before one writes
-      if (lane % 4 == 0) kept = exponent;
-      const float rescale = power_of_two(old - exponent);
-#pragma unroll
-      for (int n = 0; n < kValueBlocks; ++n) {
-        o[m][n][2 * half] *= rescale;
-        o[m][n][2 * half + 1] *= rescale;
-      }
-    }
-  }
-  __syncwarp();  // every lane may read the exponents
-}
-
-/// O += silu(2 h) V for one key tile. Exact: by the exact form, and in float16 divided by the rows' powers of two.
-template <bool Exact, int Blocks>
-__device__ __forceinline__ void accumulate_output(Output& o, const Scores<Blocks>& h, const int* exponents,
-                                                  const KeyReader& value) {
-  const auto probability = [](float x, float factor) {
-    if constexpr (!Exact) return silu_of_half(x);
-    return kConfig.bfloat16 ? silu_of_half_exact(x) : silu_of_half_exact(x) * factor;
-  };
+/// O += P V for one key tile. probability(m, half of the m16 block, score): an element of P.
+template <int Blocks, typename Probability>
+__device__ __forceinline__ void accumulate_output(Output& o, const Scores<Blocks>& s, const KeyReader& value,
+                                                  Probability probability) {
 #pragma unroll
   for (int k = 0; k < kKeyBlocks / 2; ++k) {
     uint32 p[Blocks][4];
@@ -147,12 +125,8 @@ __device__ __forceinline__ void accumulate_output(Output& o, const Scores<Blocks
     for (int m = 0; m < Blocks; ++m) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float* pair = &h[m][2 * k + i / 2][i % 2 * 2];
-        float factor = 1;
-        if constexpr (Exact && !kConfig.bfloat16) {
-          factor = power_of_two(-exponents[m * 16 + i % 2 * 8 + threadIdx.x % 32 / 4]);
-        }
-        p[m][i] = ptx::pack<Element>(probability(pair[0], factor), probability(pair[1], factor));
+        const float* pair = &s[m][2 * k + i / 2][i % 2 * 2];
+        p[m][i] = ptx::pack<Element>(probability(m, i % 2, pair[0]), probability(m, i % 2, pair[1]));
       }
     }
 #pragma unroll
@@ -168,38 +142,46 @@ __device__ __forceinline__ void accumulate_output(Output& o, const Scores<Blocks
   }
 }
 
-/// One key tile for the first Blocks m16 blocks of the warp's rows. `whole`: all of them see all of it.
+/// One key tile as a warp sees it.
+struct KeyTile {
+  KeyReader keys, values;
+  int first_column;
+  int next_column;  ///< of the tile after it; negative: there is none
+  bool whole;       ///< all of the warp's rows see all of it
+};
+
+/// One key tile for the first Blocks m16 blocks of the warp's rows.
 template <int Blocks, typename Row>
-__device__ __forceinline__ void consume(const AttentionCall& p, Output& o, const QueryReader& query,
-                                        const KeyReader& key, const KeyReader& value, const Row& row, bool whole,
-                                        int first_column, int* exponents, bool& rows_scaled) {
-  Scores<Blocks> h;
-  scores<Blocks>(h, query, key);
-  const float half_alpha = 0.5f * p.alpha;
-#pragma unroll
-  for (int m = 0; m < Blocks; ++m) {
-#pragma unroll
-    for (int n = 0; n < kKeyBlocks; ++n) {
-      for (float& x : h[m][n]) x *= half_alpha;
+__device__ __forceinline__ void consume(Output& o, Score& score, Bias& bias, const QueryReader& query,
+                                        const KeyTile& tile, const Row& row) {
+  Scores<Blocks> s;
+  scores<Blocks>(s, query, tile.keys);
+  bool bias_masks = false;
+  if constexpr (kBiased) {
+    bias.template wait<1>();
+    float least = 0;
+    bias.template for_each<Blocks>([&](int m, int n, int e, float r) {
+      s[m][n][e] = score.biased(s[m][n][e], r);
+      least = fminf(least, r);
+    });
+    bias_masks = __any_sync(kAllLanes, least == minus_infinity());
+  }
+  score.scale(s);
+  if (!tile.whole) apply_mask<Blocks>(s, row, tile.first_column);
+  if constexpr (kBiased) {
+    if (bias_masks) {
+      bias.template for_each<Blocks>([&](int m, int n, int e, float r) {
+        if (r == minus_infinity()) s[m][n][e] = Score::masked();
+      });
     }
+    if (tile.next_column >= 0) bias.start(tile.next_column);
   }
-  if (!whole) apply_mask<Blocks>(h, row, first_column);
-  bool exact = any_below_tanh_limit(h);
-  if constexpr (!kConfig.bfloat16) {
-    rows_scaled |= __any_sync(kAllLanes, any_beyond_float16(h));
-    exact |= rows_scaled;
-  }
-  if (__any_sync(kAllLanes, exact)) {
-    if constexpr (!kConfig.bfloat16) scale_rows<Blocks>(o, h, exponents);
-    accumulate_output<true, Blocks>(o, h, exponents, value);
-  } else {
-    accumulate_output<false, Blocks>(o, h, exponents, value);
-  }
+  score.activate(s, o, [&](auto probability) { accumulate_output<Blocks>(o, s, tile.values, probability); });
 }
 
-/// Divides, rounds and stores a warp's rows: registers -> the warp's part of Q's shared memory -> 16 bytes a lane.
-__device__ __forceinline__ void store_output(const AttentionCall& p, const Output& o, uint32 staging,
-                                             const int* exponents, const Work& work) {
+/// Scales, rounds and stores a warp's rows: registers -> the warp's part of Q's shared memory -> 16 bytes a lane.
+__device__ __forceinline__ void store_output(const AttentionCall& p, const Output& o, const Score& score,
+                                             uint32 staging, const Work& work) {
   const int lane =
       ptx::lane_id();  // opaque, or its products would be computed before the main loop and kept through it
   const int warp_row = threadIdx.x / 32 * kWarpRows;
@@ -209,15 +191,13 @@ __device__ __forceinline__ void store_output(const AttentionCall& p, const Outpu
     for (int half = 0; half < 2; ++half) {
       const int row = warp_row + m * 16 + half * 8 + lane / 4;
       const bool used = work.first_row + row < work.mask.seqlen_q;
-      float scale = p.inverse_divisor;
-      if (p.divisor_rows != nullptr && used) scale = 1.0f / p.divisor_rows[work.first_q + work.first_row + row];
-      if constexpr (!kConfig.bfloat16) scale *= power_of_two(exponents[row]);
+      const float scale = score.finish_row(p, work, m, half, row, used);
+      const bool holds = used && (!kSoftmax || scale != 0);  // else 0, even where V holds a NaN
 #pragma unroll
       for (int n = 0; n < kValueBlocks; ++n) {
         const uint32 pair = ptx::pack<Element>(o[m][n][2 * half] * scale, o[m][n][2 * half + 1] * scale);
-        // A row past the used ones is 0 even where V holds a NaN.
         ptx::store_shared_4(staging + geometry::swizzled_offset(kConfig.query_rows, row, n) + lane % 4 * 4,
-                            used ? pair : 0);
+                            holds ? pair : 0);
       }
     }
   }
@@ -267,15 +247,23 @@ struct IntervalMasking {
   }
 };
 
-template <bool Intervals>
-struct MaskingOf {
-  using Type = SequenceMasking;
-};
-template <>
-struct MaskingOf<true> {
-  using Type = IntervalMasking;
-};
-using Masking = MaskingOf<kConfig.interval_mask>::Type;
+using Masking = Either<kConfig.interval_mask, IntervalMasking, SequenceMasking>::Type;
+
+/// Where the sequence's and head's R lies, for all threads, in shared memory.
+__device__ __forceinline__ void find_bias_rows(const AttentionCall& p, unsigned char* shared, const Work& work) {
+  constexpr int kBytes = kConfig.bias == BiasKind::rows32 ? 4 : 2;
+  BiasRows& rows = *reinterpret_cast<BiasRows*>(shared + kMap.bias_rows);
+  auto& packed_first = *reinterpret_cast<unsigned long long*>(shared + kMap.bias_rows + sizeof(BiasRows));
+  if (threadIdx.x == 0) packed_first = 0;
+  __syncthreads();
+  if (p.bias.packed && work.sequence < p.sequences) {
+    const long long mine = packed_elements_before(p, work.sequence, kBytes, threadIdx.x, kThreads);
+    if (mine != 0) atomicAdd(&packed_first, static_cast<unsigned long long>(mine));
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) rows = bias_rows(p, work, static_cast<long long>(packed_first), kBytes);
+  __syncthreads();
+}
 
 /// One tile of query rows.
 __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* shared, const Work& work) {
@@ -292,14 +280,15 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
   kept_row = Masking::row(p, work, row_exists, lane_row);
 
   int* const exponents = reinterpret_cast<int*>(shared + kMap.exponents);
-  if constexpr (!kConfig.bfloat16) exponents[lane_row] = 0;
+  if constexpr (kScalesRows) exponents[lane_row] = 0;
   // The epilogue of an earlier tile may have written to Q's padding; K's is zeroed with it. V's is never used.
   tile::zero_padding<kConfig.query_rows, kConfig.head_dim, kThreads>(base + kMap.query);
 #pragma unroll
   for (int stage = 0; stage < kConfig.stages; ++stage) {
     tile::zero_padding<kConfig.key_columns, kConfig.head_dim, kThreads>(base + kMap.key + stage * kMap.key_bytes);
   }
-  if (walk.tile() >= 0) {
+  const int first_tile = walk.tile();
+  if (first_tile >= 0) {
     tile::copy_rows_async<kConfig.query_rows, kConfig.head_dim, kThreads>(
         base + kMap.query, rows_of(p.query, work.sequence, work.tensor_q + work.first_row, work.head), rows);
   }
@@ -334,42 +323,56 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
   const KeyReader key(base + kMap.key, 0);
   const KeyReader value(base + kMap.value, 0);
 
-  bool rows_scaled = false;
+  Score score(p, exponents + warp_row);
+  Bias bias(p, work, *reinterpret_cast<const BiasRows*>(shared + kMap.bias_rows), shared + kMap.bias, rows);
+  int next = first_tile;
+  if (kBiased && next >= 0) bias.start(next * kConfig.key_columns);
+
+  // Without a bias all but the newest stages' copies are awaited at the top; with one the bias of this tile is newer
+  // than its keys and still on its way.
+  constexpr int kInFlight = kBiased && !kBucketed ? 1 : kConfig.stages - 2;
   for (int stage = 0;; stage = stage + 1 == kConfig.stages ? 0 : stage + 1) {
-    ptx::cp_async_wait_group<kConfig.stages - 2>();
+    ptx::cp_async_wait_group<kInFlight>();
     __syncthreads();  // every thread's part of this tile is there, and nobody reads the stage that is filled next
     const int number = tile_numbers[stage];
     if (number < 0) break;
+    if constexpr (kBiased) next = walk.tile();
     load_next_tile(stage == 0 ? kConfig.stages - 1 : stage - 1);
 
     const int first_column = number * kConfig.key_columns;
     const Interval columns{first_column, first_column + kConfig.key_columns};
     const typename Masking::Row row = kept_row;
     const uint32 seeing = __ballot_sync(kAllLanes, row.sees_any(columns));
-    if (seeing == 0) continue;
-    const bool whole = __all_sync(kAllLanes, !row_exists || row.sees_all(columns));
-    const KeyReader keys_of_tile = key.moved(stage * kMap.key_bytes);
-    const KeyReader values_of_tile = value.moved(stage * kMap.value_bytes);
+    const int next_column = next * kConfig.key_columns;
+    if (seeing == 0) {
+      if constexpr (kBiased) {
+        bias.template wait<1>();
+        if (next >= 0) bias.start(next_column);
+      }
+      continue;
+    }
+    const KeyTile tile{key.moved(stage * kMap.key_bytes), value.moved(stage * kMap.value_bytes), first_column,
+                       next_column, __all_sync(kAllLanes, !row_exists || row.sees_all(columns)) != 0};
     // Contexts are a few rows that see far: the second half of their warp has nothing to do there.
     if (kRowBlocks == 2 && seeing < (1u << 16)) {
-      consume<1>(p, o, query, keys_of_tile, values_of_tile, row, whole, first_column, exponents + warp_row,
-                 rows_scaled);
+      consume<1>(o, score, bias, query, tile, row);
     } else {
-      consume<kRowBlocks>(p, o, query, keys_of_tile, values_of_tile, row, whole, first_column, exponents + warp_row,
-                          rows_scaled);
+      consume<kRowBlocks>(o, score, bias, query, tile, row);
     }
   }
-  store_output(p, o, base + kMap.query, exponents, work);
+  score.finish();
+  store_output(p, o, score, base + kMap.query, work);
 }
 
 }  // namespace warploom
 
 extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks)
-    hstu_forward(const __grid_constant__ warploom::AttentionCall params) {
+    attention_forward(const __grid_constant__ warploom::AttentionCall params) {
   extern __shared__ __align__(1024) unsigned char shared[];
   warploom::Work& work = *reinterpret_cast<warploom::Work*>(shared + warploom::kMap.work);
   if (threadIdx.x == 0) work = warploom::work_of(params, blockIdx.x, warploom::kConfig.query_rows);
   __syncthreads();
+  if constexpr (warploom::kBiased && !warploom::kBucketed) warploom::find_bias_rows(params, shared, work);
   // One tile a CTA when the schedule knew the longest sequence; a sequence longer than that takes more turns.
   while (work.first_row < work.slot_q) {
     warploom::attend(params, shared, work);
