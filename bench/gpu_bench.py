@@ -115,6 +115,23 @@ def records(
     return made
 
 
+def bias_of(benchmark: Benchmark, lengths: torch.Tensor, generator: torch.Generator) -> tuple[Any, int]:
+    """The case's bias, and how many of its bytes a call must read at least."""
+    b = benchmark
+    longest, total = int(lengths.max()), int(lengths.sum())
+    if b.bias == "rab":
+        values = torch.empty(b.batch, b.heads, longest, longest, dtype=torch.bfloat16, device="cuda")
+        values.normal_(generator=generator)
+        seen = float((lengths.double() ** 2).sum()) * b.heads * (0.5 if b.causal else 1.0)
+        return wl.DenseBias(values, rows="k"), int(2 * seen)
+    if b.bias == "rab-bucketed":
+        tables = [torch.randn(b.heads, n, generator=generator, device="cuda") for n in (longest, 128)]
+        # Half an hour between two actions, on average.
+        steps = torch.rand(total, generator=generator, device="cuda").mul(3600).long()
+        return wl.BucketedBias(*tables, steps.cumsum(0)), 8 * total
+    return None, 0
+
+
 def run_attention(benchmark: Benchmark) -> list[Record]:
     b = benchmark
     lengths = lengths_of(b)
@@ -132,12 +149,19 @@ def run_attention(benchmark: Benchmark) -> list[Record]:
         targets = torch.randint(0, b.targets + 1, (b.batch,), generator=torch.Generator().manual_seed(0))
         counts = {"num_contexts": b.contexts, "num_targets": targets.int().cuda()}
     mask = wl.Mask(right=0, **counts) if b.causal else wl.Mask.full()
+    attend = wl.softmax_attention if b.softmax else wl.hstu_attention
+    bias, bias_bytes = bias_of(b, lengths, generator)
 
     def warploom(number: int) -> Any:
-        return wl.hstu_attention(*inputs[number], cu_seqlens, mask=mask, max_seqlen_q=longest, max_seqlen_k=longest)
+        return attend(*inputs[number], cu_seqlens, mask=mask, bias=bias, max_seqlen_q=longest, max_seqlen_k=longest)
+
+    def without_bias(number: int) -> Any:
+        return attend(*inputs[number], cu_seqlens, mask=mask, max_seqlen_q=longest, max_seqlen_k=longest)
 
     calls: dict[str, Call] = {"warploom": warploom}
-    if b.shortest is None:
+    if b.bias is not None:
+        calls["warploom-no-bias"] = without_bias
+    elif b.shortest is None:
         dense = [[x.unflatten(0, (b.batch, b.length)).transpose(1, 2) for x in each] for each in inputs]
 
         def sdpa(backend: Any) -> Call:
@@ -157,7 +181,7 @@ def run_attention(benchmark: Benchmark) -> list[Record]:
 
         calls["fa2"] = flash
     flops = 4.0 * float((lengths.double() ** 2).sum()) * b.heads * b.dim * (0.5 if b.causal else 1.0)
-    return records(b.name, calls, sets, flops, 4 * tensor_bytes)
+    return records(b.name, calls, sets, flops, 4 * tensor_bytes + bias_bytes)
 
 
 def run_copy() -> list[Record]:

@@ -30,7 +30,7 @@ HOST_FILES = (
     "src/gpu/plan.h",
     "src/gpu/scratch.cpp",
 )
-HSTU_FORWARD = (
+FORWARD = (
     "kernels/attention/attention_forward_mma.cu",
     "src/gpu/mma_forward_plan.cpp",
     "src/gpu/mma_forward_plan.h",

@@ -1,5 +1,5 @@
-// The forward kernel's compile-time configuration and shared-memory map: what host and kernel agree on. Its one argument
-// is an AttentionCall.
+// The forward kernel's compile-time configuration and shared-memory map: what host and kernel agree on. Its one
+// argument is an AttentionCall.
 #pragma once
 
 #include "attention/kinds.h"

@@ -59,11 +59,11 @@ constexpr bool kBucketed = kConfig.bias == BiasKind::bucketed;
 constexpr bool kScalesRows = !kSoftmax && !kConfig.bfloat16;
 static_assert(!kBiased || kConfig.stages == 2);
 
-using Score = Either<kSoftmax, SoftmaxScore<kBiased, kConfig.softcap, kRowBlocks>,
-                     SiluScore<kConfig.bfloat16, kBiased>>::Type;
-using Bias = Either<kBucketed, BucketedBias<kConfig.key_columns, kWarpRows>,
-                    RowsBias<Element, kConfig.bias == BiasKind::rows32, kConfig.query_rows, kConfig.key_columns,
-                             kWarpRows>>::Type;
+using Score =
+    Either<kSoftmax, SoftmaxScore<kBiased, kConfig.softcap, kRowBlocks>, SiluScore<kConfig.bfloat16, kBiased>>::Type;
+using Bias = Either<
+    kBucketed, BucketedBias<kConfig.key_columns, kWarpRows>,
+    RowsBias<Element, kConfig.bias == BiasKind::rows32, kConfig.query_rows, kConfig.key_columns, kWarpRows>>::Type;
 
 /// S = Q K^T for one key tile.
 template <int Blocks>
@@ -114,33 +114,40 @@ __device__ __forceinline__ void apply_mask(Scores<Blocks>& s, const Row& row, in
   }
 }
 
-/// O += P V for one key tile. probability(m, half of the m16 block, score): an element of P.
-template <int Blocks, typename Probability>
-__device__ __forceinline__ void accumulate_output(Output& o, const Scores<Blocks>& s, const KeyReader& value,
-                                                  Probability probability) {
+/// O += P V for one key tile. A struct, because older NVRTCs take a generic lambda for a host function.
+template <int Blocks>
+struct AccumulateOutput {
+  Output& o;
+  const Scores<Blocks>& s;
+  const KeyReader& value;
+
+  /// probability(m, half of the m16 block, score): an element of P.
+  template <typename Probability>
+  __device__ __forceinline__ void operator()(Probability probability) const {
 #pragma unroll
-  for (int k = 0; k < kKeyBlocks / 2; ++k) {
-    uint32 p[Blocks][4];
-#pragma unroll
-    for (int m = 0; m < Blocks; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* pair = &s[m][2 * k + i / 2][i % 2 * 2];
-        p[m][i] = ptx::pack<Element>(probability(m, i % 2, pair[0]), probability(m, i % 2, pair[1]));
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < kValueBlocks / 2; ++n) {
-      uint32 b[4];  // transposed: keys run along the fragment's columns
-      ptx::ldmatrix_x4_trans(b, value.at(k, n));
+    for (int k = 0; k < kKeyBlocks / 2; ++k) {
+      uint32 p[Blocks][4];
 #pragma unroll
       for (int m = 0; m < Blocks; ++m) {
-        ptx::mma_m16n8k16<Element>(o[m][2 * n], p[m], b[0], b[1]);
-        ptx::mma_m16n8k16<Element>(o[m][2 * n + 1], p[m], b[2], b[3]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* pair = &s[m][2 * k + i / 2][i % 2 * 2];
+          p[m][i] = ptx::pack<Element>(probability(m, i % 2, pair[0]), probability(m, i % 2, pair[1]));
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kValueBlocks / 2; ++n) {
+        uint32 b[4];  // transposed: keys run along the fragment's columns
+        ptx::ldmatrix_x4_trans(b, value.at(k, n));
+#pragma unroll
+        for (int m = 0; m < Blocks; ++m) {
+          ptx::mma_m16n8k16<Element>(o[m][2 * n], p[m], b[0], b[1]);
+          ptx::mma_m16n8k16<Element>(o[m][2 * n + 1], p[m], b[2], b[3]);
+        }
       }
     }
   }
-}
+};
 
 /// One key tile as a warp sees it.
 struct KeyTile {
@@ -176,7 +183,7 @@ __device__ __forceinline__ void consume(Output& o, Score& score, Bias& bias, con
     }
     if (tile.next_column >= 0) bias.start(tile.next_column);
   }
-  score.activate(s, o, [&](auto probability) { accumulate_output<Blocks>(o, s, tile.values, probability); });
+  score.activate(s, o, AccumulateOutput<Blocks>{o, s, tile.values});
 }
 
 /// Scales, rounds and stores a warp's rows: registers -> the warp's part of Q's shared memory -> 16 bytes a lane.
@@ -324,7 +331,7 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
   const KeyReader value(base + kMap.value, 0);
 
   Score score(p, exponents + warp_row);
-  Bias bias(p, work, *reinterpret_cast<const BiasRows*>(shared + kMap.bias_rows), shared + kMap.bias, rows);
+  Bias bias(p, work, *reinterpret_cast<const BiasRows*>(shared + kMap.bias_rows), shared + kMap.bias);
   int next = first_tile;
   if (kBiased && next >= 0) bias.start(next * kConfig.key_columns);
 

@@ -3,8 +3,9 @@
 // A provider is made for one tile of query rows, moves from key tile to key tile, and hands out R element by element:
 //
 //   start(first_column)          begins to fetch the warp's part of a key tile
-//   wait<Newer>()                that part is there; Newer: groups of cp.async begun after it that may still be in flight
-//   for_each<Blocks>(f)          f(m, n, e, r) for every accumulator element e of the blocks (m16 m, n8 n), in registers
+//   wait<Newer>()                that part is there; Newer: groups of cp.async begun after it that may still be in
+//   flight for_each<Blocks>(f)          f(m, n, e, r) for every accumulator element e of the blocks (m16 m, n8 n), in
+//   registers
 //
 // Nothing is read outside the bias's own memory, and where R is absent (a row before the first key, or beyond a dense
 // bias that is too small) it is 0.
@@ -26,7 +27,7 @@ using ptx::uint32;
 struct BiasRows {
   const char* data;        // element 0 of row 0
   long long stride_bytes;  // from row to row
-  int first_row, end_row;  // the rows that there are
+  int first_row, end_row;  // the rows of it that query rows have
   int columns;             // elements of a row that there are
   bool aligned;            // every row starts at a multiple of 16 bytes
 };
@@ -73,12 +74,12 @@ __device__ __forceinline__ BiasRows bias_rows(const AttentionCall& call, const W
   result.data = static_cast<const char*>(bias.values) + (first + shift * stride) * element_bytes;
   result.stride_bytes = stride * element_bytes;
   result.first_row = geometry::max_of(0, -shift);
-  result.end_row = static_cast<int>(rows < 0 ? 0 : rows) - shift;
+  result.end_row = geometry::min_of(static_cast<int>(rows < 0 ? 0 : rows) - shift, work.mask.seqlen_q);
   return result;
 }
 
-/// Dense and packed: each warp copies the rows of its own scores to its own part of shared memory, so that only the warp
-/// itself has to wait for them.
+/// Dense and packed: each warp copies the rows of its own scores to its own part of shared memory, so that only the
+/// warp itself has to wait for them.
 template <typename Element, bool Float32, int TileRows, int TileColumns, int WarpRows>
 class RowsBias {
  public:
@@ -87,13 +88,9 @@ class RowsBias {
   /// Of shared memory, aligned to 1024.
   static constexpr int kBytes = geometry::tile_bytes(TileRows, kWidth);
 
-  /// rows: in shared memory. tile: kBytes of shared memory. used: how many of the CTA's rows there are.
-  __device__ __forceinline__ RowsBias(const AttentionCall&, const Work& work, const BiasRows& rows, unsigned char* tile,
-                                      int used)
-      : rows_(rows),
-        tile_(ptx::shared_address(tile)),
-        first_row_(static_cast<int>(work.first_row)),
-        used_(used) {}
+  /// work, rows: in shared memory. tile: kBytes of shared memory.
+  __device__ __forceinline__ RowsBias(const AttentionCall&, const Work& work, const BiasRows& rows, unsigned char* tile)
+      : work_(work), rows_(rows), tile_(ptx::shared_address(tile)) {}
 
   __device__ __forceinline__ void start(int first_column) {
     __syncwarp();  // every lane has read the tile before
@@ -119,8 +116,8 @@ class RowsBias {
           const int column = c + lane;
           const char* from = element(r, first_column) + column * kElementBytes;
           const bool read = there && column < columns;
-          const uint32 to = tile_ + geometry::swizzled_offset(TileRows, r, column * kElementBytes / 16) +
-                            column * kElementBytes % 16;
+          const uint32 to =
+              tile_ + geometry::swizzled_offset(TileRows, r, column * kElementBytes / 16) + column * kElementBytes % 16;
           if constexpr (Float32) {
             ptx::store_shared_4(to, read ? *reinterpret_cast<const uint32*>(from) : 0);
           } else {
@@ -177,16 +174,16 @@ class RowsBias {
 
  private:
   __device__ __forceinline__ bool exists(int r) const {
-    const int row = first_row_ + r;
-    return r < used_ && rows_.first_row <= row && row < rows_.end_row;
+    const int row = static_cast<int>(work_.first_row) + r;
+    return rows_.first_row <= row && row < rows_.end_row;
   }
   __device__ __forceinline__ const char* element(int r, int column) const {
-    return rows_.data + (first_row_ + r) * rows_.stride_bytes + static_cast<long long>(column) * kElementBytes;
+    return rows_.data + (work_.first_row + r) * rows_.stride_bytes + static_cast<long long>(column) * kElementBytes;
   }
 
+  const Work& work_;
   const BiasRows& rows_;
   uint32 tile_;
-  int first_row_, used_;
 };
 
 /// Buckets of differences of timestamps: how many thresholds are <= |d|.
@@ -245,8 +242,8 @@ __device__ __forceinline__ float bucketed_bias(const BiasCall& bias, const Work&
 }
 
 /// Bucketed: R is computed from the tables, a warp at a time. Positions run along diagonals, of which a lane's elements
-/// have few. Buckets of time widen with distance, so most warps' parts of a tile lie in one bucket or two; only near the
-/// diagonal each element searches.
+/// have few. Buckets of time widen with distance, so most warps' parts of a tile lie in one bucket or two; only near
+/// the diagonal each element searches.
 template <int TileColumns, int WarpRows>
 class BucketedBias {
  public:
@@ -256,7 +253,7 @@ class BucketedBias {
 
   /// windows: kWarpBytes of shared memory for each warp.
   __device__ __forceinline__ BucketedBias(const AttentionCall& call, const Work& work, const BiasRows&,
-                                          unsigned char* windows, int)
+                                          unsigned char* windows)
       : bias_(call.bias),
         work_(work),
         window_(reinterpret_cast<float*>(windows + threadIdx.x / 32 * kWarpBytes)),
@@ -310,7 +307,8 @@ class BucketedBias {
     }
     if (!__all_sync(kAll, small)) {
       visit<Blocks>(function, [&](int row, int column, int) {
-        const unsigned long long d = TimeBuckets::distance(times[clipped(r0 + row)], times[clipped(first_column_ + column)]);
+        const unsigned long long d =
+            TimeBuckets::distance(times[clipped(r0 + row)], times[clipped(first_column_ + column)]);
         return table[buckets.bucket(d)];
       });
       return;
@@ -350,8 +348,7 @@ class BucketedBias {
     if (high - low == 1) {
       const float nearer = table[low], farther = table[high];
       const unsigned threshold = static_cast<unsigned>(buckets.at(low));
-      visit_times<Blocks>(function, row_times, columns,
-                          [=](unsigned d) { return d >= threshold ? farther : nearer; });
+      visit_times<Blocks>(function, row_times, columns, [=](unsigned d) { return d >= threshold ? farther : nearer; });
     } else {
       visit_times<Blocks>(function, row_times, columns,
                           [&](unsigned d) { return table[buckets.bucket(d, low, high)]; });
@@ -374,9 +371,9 @@ class BucketedBias {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int rows8 = 2 * m + i / 2;
-          function(m, n, i,
-                   first[8 * (n - rows8) + i % 2] +
-                       time_value(rows8 * 8 + lane / 4, n * 8 + lane % 4 * 2 + i % 2, rows8));
+          function(
+              m, n, i,
+              first[8 * (n - rows8) + i % 2] + time_value(rows8 * 8 + lane / 4, n * 8 + lane % 4 * 2 + i % 2, rows8));
         }
       }
     }

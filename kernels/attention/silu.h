@@ -65,8 +65,8 @@ __device__ __forceinline__ float power_of_two(int exponent) {
 
 /// The score function silu in a forward kernel: what a warp keeps for its rows and does to a tile of scores.
 ///
-/// Scores become h = z / 2. In float16 P = silu(2 h) may pass 65504 where O, after V and the divisor, does not: rows get
-/// powers of two by which P and O are divided, as soon as one score of the warp needs it.
+/// Scores become h = z / 2. In float16 P = silu(2 h) may pass 65504 where O, after V and the divisor, does not: rows
+/// get powers of two by which P and O are divided, as soon as one score of the warp needs it.
 template <bool Bfloat16, bool Biased>
 class SiluScore {
  public:
@@ -92,8 +92,8 @@ class SiluScore {
     return fmaf(score, half_alpha_, bias * half_bias_scale_);
   }
 
-  /// body(probability): runs it once with the function (m, half of the m16 block, h) -> P that this tile needs; o may be
-  /// rescaled before.
+  /// body(probability): runs it once with the function (m, half of the m16 block, h) -> P that this tile needs; o may
+  /// be rescaled before.
   template <int Blocks, int Columns, int AllBlocks, int ValueColumns, typename Body>
   __device__ __forceinline__ void activate(float (&h)[Blocks][Columns][4], float (&o)[AllBlocks][ValueColumns][4],
                                            Body body) {

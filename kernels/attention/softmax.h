@@ -1,9 +1,9 @@
 // The score function softmax in a forward kernel: running maximum and sum of each row (online softmax; Milakov and
 // Gimelshein 2018, FlashAttention-2 section 3.1), in powers of two.
 //
-// Scores are kept as x with exponent e = factor * x, factor >= 0, in units of log 2: P = 2^(e - base). The factor and the
-// base go into one FMA an element. The base is the maximum of some tile before: it moves only when a row's maximum has
-// outgrown it by more than 2^8, so that O is seldom rescaled. Rounding is relative, so no digit is lost by it.
+// Scores are kept as x with exponent e = factor * x, factor >= 0, in units of log 2: P = 2^(e - base). The factor and
+// the base go into one FMA an element. The base is the maximum of some tile before: it moves only when a row's maximum
+// has outgrown it by more than 2^8, so that O is seldom rescaled. Rounding is relative, so no digit is lost by it.
 #pragma once
 
 #include "attention/work.h"
@@ -23,9 +23,8 @@ __device__ __forceinline__ float minus_infinity() {
 /// tanh, absolute error below 2^-22, relative below 2^-20 near 0. For the softcap, whose scores are tanh times a cap.
 __device__ __forceinline__ float tanh_accurate(float y) {
   const float square = y * y;
-  const float series =
-      fmaf(y * square, fmaf(square, fmaf(square, fmaf(square, 0.021869488f, -0.053968254f), 0.13333333f), -0.33333333f),
-           y);
+  const float series = fmaf(
+      y * square, fmaf(square, fmaf(square, fmaf(square, 0.021869488f, -0.053968254f), 0.13333333f), -0.33333333f), y);
   const float e = ptx::ex2_approx(y * (2.0f * kLog2E));
   const float quotient = 1.0f - 2.0f * ptx::rcp_approx(1.0f + e);
   return square < 0.04f ? series : quotient;
@@ -37,9 +36,7 @@ class SoftmaxScore {
  public:
   __device__ __forceinline__ SoftmaxScore(const AttentionCall& call, int*) : alpha_(call.alpha) {
     // Without a bias or a cap, x = Q K^T and alpha's size is in the factor; its sign, or 0, is in x.
-    factor_ = Softcapped              ? call.softcap * kLog2E
-              : Biased || alpha_ == 0 ? kLog2E
-                                      : fabsf(alpha_) * kLog2E;
+    factor_ = Softcapped ? call.softcap * kLog2E : Biased || alpha_ == 0 ? kLog2E : fabsf(alpha_) * kLog2E;
     if constexpr (Softcapped) inverse_cap_ = 1.0f / call.softcap;
 #pragma unroll
     for (int m = 0; m < AllBlocks; ++m) {
@@ -66,8 +63,8 @@ class SoftmaxScore {
 
   /// body(probability): runs it once with the function (m, half of the m16 block, x) -> P; o may be rescaled before.
   template <int Blocks, int Columns, int ValueColumns, typename Body>
-  __device__ __forceinline__ void activate(const float (&x)[Blocks][Columns][4],
-                                           float (&o)[AllBlocks][ValueColumns][4], Body body) {
+  __device__ __forceinline__ void activate(const float (&x)[Blocks][Columns][4], float (&o)[AllBlocks][ValueColumns][4],
+                                           Body body) {
     float largest[Blocks][2];
     bool moves = false;
 #pragma unroll
@@ -145,8 +142,7 @@ class SoftmaxScore {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         // Each row by itself: a result must not depend on the rows that share its warp.
-        const float moved =
-            largest[m][half] > base_[m][half] + kBaseSlack ? largest[m][half] : base_[m][half];
+        const float moved = largest[m][half] > base_[m][half] + kBaseSlack ? largest[m][half] : base_[m][half];
         const float rescale = moved == base_[m][half] ? 1.0f : ptx::ex2_approx(base_[m][half] - moved);
         base_[m][half] = moved;
         sum_[m][half] *= rescale;

@@ -12,32 +12,41 @@
 namespace warploom::gpu {
 namespace {
 
-/// One row of the tile table, for heads up to max_dim wide.
+/// One row of a tile table, for heads up to max_dim wide.
 struct Tile {
   int max_dim;
   int from_major;  ///< compute capability: older code generators need more registers than the row leaves
   int query_rows, key_columns;
-  int narrow_key_columns;  ///< under an interval mask or in float16, whose lists and exponents take registers
+  int narrow_key_columns;  ///< where lists of intervals, exponents or a softcap take registers
   int stages, warps, min_blocks;
 };
 
 /// Rows of one max_dim in order of preference: the first whose min_blocks CTAs fit an SM's shared memory is taken. The
 /// first row of each was measured on an H200 (docs/performance-log.md); the others serve smaller shared memories, the
 /// last one every device from sm_80 on (99 KiB a block).
-constexpr std::array kTiles = {
+constexpr std::array kSiluTiles = {
     Tile{56, 8, 128, 32, 32, 2, 4, 3},  Tile{56, 8, 64, 32, 32, 2, 4, 3},   Tile{64, 9, 128, 64, 32, 2, 4, 3},
     Tile{64, 8, 128, 32, 32, 2, 4, 3},  Tile{64, 8, 64, 32, 32, 2, 4, 3},   Tile{128, 8, 128, 64, 32, 2, 4, 2},
     Tile{128, 8, 128, 32, 32, 2, 4, 2}, Tile{128, 8, 64, 32, 32, 2, 4, 1},  Tile{192, 8, 128, 64, 64, 2, 8, 1},
     Tile{192, 8, 64, 32, 32, 2, 4, 1},  Tile{256, 8, 128, 64, 64, 2, 8, 1}, Tile{256, 8, 64, 32, 32, 2, 4, 1},
 };
-/// The same with a bias, whose tile takes shared memory and registers.
+/// The row maxima's shuffles cost the same for a wide tile as for a narrow one.
+constexpr std::array kSoftmaxTiles = {
+    Tile{64, 9, 128, 128, 64, 2, 4, 2}, Tile{64, 8, 128, 64, 32, 2, 4, 2},  Tile{64, 8, 64, 32, 32, 2, 4, 2},
+    Tile{128, 8, 128, 64, 32, 2, 4, 2}, Tile{128, 8, 128, 32, 32, 2, 4, 2}, Tile{128, 8, 64, 32, 32, 2, 4, 1},
+    Tile{192, 8, 128, 64, 64, 2, 8, 1}, Tile{192, 8, 64, 32, 32, 2, 4, 1},  Tile{256, 8, 128, 64, 64, 2, 8, 1},
+    Tile{256, 8, 64, 32, 32, 2, 4, 1},
+};
+/// With a bias, whose tile takes shared memory and registers.
 constexpr std::array kBiasTiles = {
-    Tile{64, 8, 128, 32, 32, 2, 4, 3},  Tile{64, 8, 64, 32, 32, 2, 4, 3},  Tile{128, 8, 128, 32, 32, 2, 4, 2},
-    Tile{128, 8, 64, 32, 32, 2, 4, 1},  Tile{256, 8, 128, 32, 32, 2, 8, 1}, Tile{256, 8, 32, 32, 32, 2, 2, 1},
+    Tile{64, 8, 128, 64, 32, 2, 4, 2},  Tile{64, 8, 128, 32, 32, 2, 4, 2}, Tile{64, 8, 64, 32, 32, 2, 4, 2},
+    Tile{128, 8, 128, 32, 32, 2, 4, 2}, Tile{128, 8, 64, 32, 32, 2, 4, 1}, Tile{256, 8, 128, 32, 32, 2, 8, 1},
+    Tile{256, 8, 32, 32, 32, 2, 2, 1},
 };
 
-std::span<const Tile> tiles_of(BiasKind bias) {
-  return bias == BiasKind::none ? std::span<const Tile>(kTiles) : std::span<const Tile>(kBiasTiles);
+std::span<const Tile> tiles_of(const AttentionForwardConfig& asked) {
+  if (asked.bias != BiasKind::none) return kBiasTiles;
+  return asked.score == ScoreKind::softmax ? std::span<const Tile>(kSoftmaxTiles) : std::span<const Tile>(kSiluTiles);
 }
 
 constexpr int kMaxHeadDim = 256;
@@ -47,8 +56,9 @@ constexpr int kReservedSharedBytes = 1024;
 
 /// `asked` with the tile's sizes.
 AttentionForwardConfig config_of(const Tile& tile, AttentionForwardConfig asked) {
+  const bool narrow = asked.interval_mask || asked.softcap || (!asked.bfloat16 && asked.score == ScoreKind::silu);
   asked.query_rows = tile.query_rows;
-  asked.key_columns = asked.interval_mask || !asked.bfloat16 ? tile.narrow_key_columns : tile.key_columns;
+  asked.key_columns = narrow ? tile.narrow_key_columns : tile.key_columns;
   asked.stages = tile.stages;
   asked.warps = tile.warps;
   asked.min_blocks = tile.min_blocks;
@@ -57,7 +67,7 @@ AttentionForwardConfig config_of(const Tile& tile, AttentionForwardConfig asked)
 
 int table_class(const AttentionForwardConfig& asked) {
   const int wider = std::max(asked.head_dim, asked.value_dim);
-  for (const Tile& tile : tiles_of(asked.bias)) {
+  for (const Tile& tile : tiles_of(asked)) {
     if (wider <= tile.max_dim) return tile.max_dim;
   }
   return 0;
@@ -70,8 +80,18 @@ bool fits(const AttentionForwardConfig& config, const DeviceInfo& device) {
 }
 
 ConfigKey key_of(const AttentionForwardConfig& c) {
-  return {static_cast<int>(c.score), static_cast<int>(c.bias), c.softcap, c.head_dim, c.value_dim, c.bfloat16,
-          c.interval_mask,           c.query_rows,             c.key_columns, c.stages, c.warps,     c.min_blocks};
+  return {static_cast<int>(c.score),
+          static_cast<int>(c.bias),
+          c.softcap,
+          c.head_dim,
+          c.value_dim,
+          c.bfloat16,
+          c.interval_mask,
+          c.query_rows,
+          c.key_columns,
+          c.stages,
+          c.warps,
+          c.min_blocks};
 }
 
 const char* name_of(ScoreKind score) {
@@ -159,7 +179,7 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_tabl
       if (chosen.ok()) result.push_back(variant_of(key_of(*chosen)));
       // The table's other rows are compiled at their widest and for an odd number of chunks.
       if (!whole_table || (dim != max_dim && dim != max_dim - 8)) continue;
-      for (const Tile& tile : tiles_of(asked.bias)) {
+      for (const Tile& tile : tiles_of(asked)) {
         const ConfigKey key = key_of(config_of(tile, asked));
         if (tile.max_dim == max_dim && tile.from_major <= device.major && !(chosen.ok() && key == key_of(*chosen)))
           result.push_back(variant_of(key));
@@ -197,16 +217,15 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                      {"why", message("each visible pair costs ", products_flops, " FLOPs and ", key_bytes,
                                      " bytes of K and V from L2, shared by the ", c.query_rows,
                                      " rows of a tile: far above the memory's balance")}};
-  json["why"] =
-      message("the tile table's first row for heads up to ", table_class(c), " whose ",
-              c.min_blocks, " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
+  json["why"] = message("the tile table's first row for heads up to ", table_class(c), " whose ", c.min_blocks,
+                        " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
 }
 
 }  // namespace
 
 Result<AttentionForwardConfig> choose_config(const AttentionForwardConfig& asked, const DeviceInfo& device) {
   const int max_dim = table_class(asked);
-  for (const Tile& tile : tiles_of(asked.bias)) {
+  for (const Tile& tile : tiles_of(asked)) {
     if (tile.max_dim != max_dim || tile.from_major > device.major) continue;
     const AttentionForwardConfig config = config_of(tile, asked);
     if (fits(config, device)) return config;
