@@ -424,9 +424,9 @@ SANITIZER_CASES = (*SANITIZER_PROBLEMS, "copies")
 class Benchmark:
     """HSTU or softmax forward, and as peers softmax attention at the same shape without contexts, targets and bias.
 
-    Lengths are equal, or with `shortest` drawn uniformly from shortest..length with seed 0. bias: "rab" (dense, for each
-    sequence and head) or "rab-bucketed" (position and time tables for each head); the same shape without it is timed
-    beside it as `warploom-no-bias`.
+    Lengths are equal, or with `shortest` drawn uniformly from shortest..length with seed 0. bias: "rab" (dense, for
+    each sequence and head) or "rab-bucketed" (position and time tables for each head); the same shape without it is
+    timed beside it as `warploom-no-bias`.
     """
 
     batch: int

@@ -1,5 +1,4 @@
-"""The edge suite: wl.hstu_attention and wl.softmax_attention on CUDA tensors against gpu_reference.py, and what else a call on a GPU
-promises."""
+"""The edge suite: both operators on CUDA tensors against gpu_reference.py, and what else a call on a GPU promises."""
 
 from __future__ import annotations
 

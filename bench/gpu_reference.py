@@ -35,7 +35,7 @@ class Inputs:
     alpha: float
     divisor: float | Tensor
     intervals: Tensor | None = None
-    # R of each sequence, (heads or 1, Lq, Lk) in float32 (exactly the values that the call has); 0 where R has no entry.
+    # R of each sequence, (heads or 1, Lq, Lk) in float32: exactly the values of the call, 0 where R has no entry.
     bias: list[Tensor] | None = None
 
 

@@ -203,7 +203,7 @@ def test_problems_are_legal() -> None:
             slots if used is None else [used if s else 0 for s in slots] if isinstance(used, int) else used
             for slots, used in ((p.slots_q, p.used_q), (slots_k, p.used_k))
         )
-        assert all(q <= k for q, k in zip(used_q, used_k, strict=True)), p.name
+        assert p.softmax or all(q <= k for q, k in zip(used_q, used_k, strict=True)), p.name
         for counts in (p.contexts, p.targets):
             if isinstance(counts, tuple):
                 assert all(0 <= count <= length for count, length in zip(counts, used_k, strict=True)), p.name
@@ -288,7 +288,7 @@ def test_a_whole_run_ends_fresh(
         set(record) >= {"date", "sources_sha256"} for part in ("checks", "sanitizer", "bench") for record in held[part]
     )
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) < 100
+    assert len(lines) < 150
     assert any("warploom" in line and line.endswith("1.00") for line in lines)
     assert any("5.00TB" in line for line in lines)
 
