@@ -1,7 +1,9 @@
 // `warploom bench`: tables of time, rate, bytes and share of the roofline.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 

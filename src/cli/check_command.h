@@ -1,7 +1,9 @@
 // `warploom check`: the barrier-protocol checker.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 

@@ -18,15 +18,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/json.h"
 #include "warploom/status.h"
 
 namespace warploom::cli {
-
-/// Insertion-ordered, so that files read in the order in which they were written.
-using Json = nlohmann::ordered_json;
 
 /// What a subcommand returns and the process exits with.
 enum ExitCode : int {

@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 

@@ -1,7 +1,9 @@
 // The list of subcommands.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 

@@ -1,7 +1,9 @@
 // `warploom compile`: fills the cache, or a pack to ship, with kernels; works without a GPU.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 

@@ -1,7 +1,9 @@
 // `warploom demo`: the main job end to end: histories, jagged batch, HSTU forward and backward, checks, figures.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 

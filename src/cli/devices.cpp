@@ -1,5 +1,8 @@
 #include "cli/devices.h"
 
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
 #include "cli/library_text.h"
 
 namespace warploom::cli {

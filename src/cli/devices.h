@@ -5,8 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
 #include "warploom/attention.h"
+
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 

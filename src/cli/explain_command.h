@@ -1,7 +1,9 @@
 // `warploom explain`: which kernel, tile and schedule a problem gets, and why.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 

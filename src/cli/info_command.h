@@ -1,7 +1,9 @@
 // `warploom info`: devices, libraries found, cache, versions.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 

@@ -1,6 +1,7 @@
 #include "cli/json_text.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "cli/terminal.h"

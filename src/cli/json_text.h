@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/command.h"
+#include "cli/json.h"
 
 namespace warploom::cli {
 

@@ -1,5 +1,7 @@
 #include "cli/library_text.h"
 
+#include <nlohmann/json.hpp>
+
 #include "warploom/attention.h"
 
 namespace warploom::cli {

@@ -3,7 +3,8 @@
 
 #include <string>
 
-#include "cli/command.h"
+#include "cli/json.h"
+#include "warploom/status.h"
 #include "warploom/warploom.h"
 
 namespace warploom::cli {

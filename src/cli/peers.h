@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
+#include "cli/json.h"
 #include "cli/problem.h"
+#include "warploom/status.h"
 
 namespace warploom::cli {
 

@@ -1,7 +1,9 @@
 // `warploom simulate`: the pipeline model.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 

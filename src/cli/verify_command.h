@@ -1,7 +1,9 @@
 // `warploom verify`: every operator against the float64 reference on edge cases.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace warploom::cli {
 
