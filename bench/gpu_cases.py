@@ -385,6 +385,16 @@ DEVICE_TESTS = {
     "interval-bits": "tests/device/visibility_test.cu",
     "mask-rows": "tests/device/visibility_test.cu",
     "tile-walks": "tests/device/visibility_test.cu",
+    "wgmma-products": "tests/device/wgmma_test.cu",
+    "tma-loads": "tests/device/hopper_memory_test.cu",
+    "tma-stores": "tests/device/hopper_memory_test.cu",
+    "bulk-copies": "tests/device/hopper_memory_test.cu",
+    "mbarrier-phases": "tests/device/hopper_memory_test.cu",
+    "named-barriers": "tests/device/hopper_memory_test.cu",
+    "register-budget": "tests/device/hopper_memory_test.cu",
+    "stmatrix": "tests/device/hopper_memory_test.cu",
+    "cluster-multicast": "tests/device/hopper_memory_test.cu",
+    "election-and-grid-wait": "tests/device/hopper_memory_test.cu",
 }
 
 SANITIZER_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

@@ -3,10 +3,10 @@
 // Instructions"). Operands in shared memory stand in panels of 128-byte rows under the 128-byte swizzle
 // (geometry/wgmma_descriptor.h computes their descriptors, of which the low words are passed here).
 //
-// Accumulators: float i of thread t is row t / 32 * 16 + i / 2 % 2 * 8 + t % 32 / 4, column i / 4 * 8 + t % 4 * 2 + i
-// % 2. The order of use: wgmma_fence, wgmma_ss / wgmma_rs ..., wgmma_commit_group, and wgmma_wait_group with every
-// accumulator array before it is read. Between issue and wait the compiler must find no other use of the registers, or
-// ptxas serialises the instructions ("Potential Performance Loss").
+// Which element an accumulator is says geometry/fragment.h, accumulator_element. The order of use: wgmma_fence,
+// wgmma_ss / wgmma_rs ..., wgmma_commit_group, and wgmma_wait_group with every accumulator array before it is read.
+// Between issue and wait the compiler must find no other use of the registers, or ptxas serialises the instructions
+// ("Potential Performance Loss").
 #pragma once
 
 #include "ptx/accumulator_lists.h"

@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import gpu_checks  # noqa: E402
 import gpu_device_tests  # noqa: E402
 import gpu_driver  # noqa: E402
+import gpu_hopper_tests  # noqa: E402
 import gpu_reference  # noqa: E402
 import gpu_sanitizer  # noqa: E402
 from gpu_cases import BENCHMARKS, CEILINGS, DEVICE_TESTS, PROBLEMS, SPECIAL_CHECKS, all_items  # noqa: E402
@@ -186,7 +187,7 @@ def test_every_entry_is_named_once_and_its_sources_exist() -> None:
 
 
 def test_every_named_check_has_a_function() -> None:
-    assert set(gpu_device_tests.TESTS) == set(DEVICE_TESTS)
+    assert {*gpu_device_tests.TESTS, *gpu_hopper_tests.TESTS} == set(DEVICE_TESTS)
     assert set(gpu_checks.SPECIAL) == set(SPECIAL_CHECKS)
 
 
@@ -327,7 +328,8 @@ def test_device_tests_compile(source: str) -> None:
         gpu_driver.find_nvrtc()
     except gpu_driver.CudaError as error:
         pytest.skip(str(error))
-    assert gpu_driver.compile_file(ROOT / source, "sm_90")
+    defines = gpu_hopper_tests.width_defines(16) if source == "tests/device/wgmma_test.cu" else ()
+    assert gpu_driver.compile_file(ROOT / source, "sm_90a", defines)
 
 
 def test_roundings_are_torchs() -> None:
