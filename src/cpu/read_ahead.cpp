@@ -9,16 +9,18 @@ namespace {
 
 using geometry::Interval;
 
-/// Rows of one head of sequence b.
+/// Rows of one head of sequence b; no rows of a sequence without any, whose tensor may be null.
 struct HeadRows {
   const Plan& plan;
   int64_t b;
 
   const Sequence& sequence() const { return plan.info.sequences[static_cast<size_t>(b)]; }
   ReadAhead::Rows query(const warploom_tensor& tensor, int64_t dim, int64_t head) const {
+    if (sequence().slot_q == 0) return {};
     return {rows_view(*plan.info.call, tensor, b, sequence().first_q, head), dim};
   }
   ReadAhead::Rows key(const warploom_tensor& tensor, int64_t dim, int64_t key_head) const {
+    if (sequence().slot_k == 0) return {};
     return {rows_view(*plan.info.call, tensor, b, sequence().first_k, key_head), dim};
   }
 };

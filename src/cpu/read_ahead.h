@@ -13,7 +13,7 @@ class ReadAhead {
  public:
   struct Rows {
     RowsView view;
-    int64_t dim;
+    int64_t dim = 0;
   };
 
   /// Starts anew; what is added from here on is fetched in the course of `work` steps, in the order of adding.
