@@ -425,6 +425,29 @@ SANITIZER_PROBLEMS = {
             max_seqlen=16,
             divisor=2.0,
         ),
+        # A dense bias whose rows are odd, so that it is read element by element; and one that is copied in chunks.
+        Problem("softmax-D64-dense", slots_q=(0, 65, 131), softmax=True, bias="dense", extra_rows=3),
+        Problem(
+            "softmax-D128-packed",
+            slots_q=(3, 66),
+            slots_k=(129, 70),
+            dim=128,
+            value_dim=128,
+            bfloat16=False,
+            softmax=True,
+            softcap=4.0,
+            bias="packed",
+            bias_float32=True,
+        ),
+        Problem(
+            "hstu-D40-Dv72-bucketed",
+            slots_q=(70, 20, 0),
+            used_q=(65, 0, 0),
+            used_k=(66, 7, 0),
+            dim=40,
+            value_dim=72,
+            bias="bucketed",
+        ),
     )
 }
 SANITIZER_CASES = (*SANITIZER_PROBLEMS, "copies")

@@ -37,7 +37,7 @@ struct AttentionForwardMap {
   int value = 0;
   int key_bytes = 0;  ///< of one stage
   int value_bytes = 0;
-  int bias = 0;          ///< rows: R of one tile; bucketed: a window of the position table for each warp
+  int bias = 0;          ///< rows: R of one tile; bucketed: its tables and what each warp needs of them
   int work = 0;          ///< what the CTA works on
   int bias_rows = 0;     ///< where R lies, and where a packed one's sequence begins
   int rows = 0;          ///< what each lane's row sees, row_bytes a thread
@@ -58,7 +58,8 @@ WARPLOOM_HD constexpr int bias_bytes(const AttentionForwardConfig& config) {
     case BiasKind::rows32:
       return geometry::tile_bytes(config.query_rows, 2 * config.key_columns);
     case BiasKind::bucketed:
-      return (config.query_rows + config.warps * config.key_columns) * static_cast<int>(sizeof(float));
+      // The time table's 128 thresholds and 129 values; for each warp 8 bytes a row and a column, 4 a diagonal.
+      return 1552 + 12 * (config.query_rows + config.warps * config.key_columns);
     default:
       return 0;
   }

@@ -58,6 +58,9 @@ constexpr bool kBiased = kConfig.bias != BiasKind::none;
 constexpr bool kBucketed = kConfig.bias == BiasKind::bucketed;
 constexpr bool kScalesRows = !kSoftmax && !kConfig.bfloat16;
 static_assert(!kBiased || kConfig.stages == 2);
+static_assert(!kBucketed ||
+              sizeof(StagedTimes) + kConfig.warps * sizeof(BucketedWarp<kConfig.key_columns, kWarpRows>) ==
+                  bias_bytes(kConfig));
 
 using Score =
     Either<kSoftmax, SoftmaxScore<kBiased, kConfig.softcap, kRowBlocks>, SiluScore<kConfig.bfloat16, kBiased>>::Type;
@@ -166,19 +169,15 @@ __device__ __forceinline__ void consume(Output& o, Score& score, Bias& bias, con
   bool bias_masks = false;
   if constexpr (kBiased) {
     bias.template wait<1>();
-    float least = 0;
-    bias.template for_each<Blocks>([&](int m, int n, int e, float r) {
-      s[m][n][e] = score.biased(s[m][n][e], r);
-      least = fminf(least, r);
-    });
-    bias_masks = __any_sync(kAllLanes, least == minus_infinity());
+    bias_masks =
+        bias.template for_each<Blocks>([&](int m, int n, int e, float r) { s[m][n][e] = score.biased(s[m][n][e], r); });
   }
   score.scale(s);
   if (!tile.whole) apply_mask<Blocks>(s, row, tile.first_column);
   if constexpr (kBiased) {
     if (bias_masks) {
       bias.template for_each<Blocks>([&](int m, int n, int e, float r) {
-        if (r == minus_infinity()) s[m][n][e] = Score::masked();
+        if (r == ptx::minus_infinity()) s[m][n][e] = Score::masked();
       });
     }
     if (tile.next_column >= 0) bias.start(tile.next_column);
@@ -337,7 +336,7 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
 
   // Without a bias all but the newest stages' copies are awaited at the top; with one the bias of this tile is newer
   // than its keys and still on its way.
-  constexpr int kInFlight = kBiased && !kBucketed ? 1 : kConfig.stages - 2;
+  constexpr int kInFlight = kBiased ? 1 : kConfig.stages - 2;
   for (int stage = 0;; stage = stage + 1 == kConfig.stages ? 0 : stage + 1) {
     ptx::cp_async_wait_group<kInFlight>();
     __syncthreads();  // every thread's part of this tile is there, and nobody reads the stage that is filled next
@@ -360,12 +359,15 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
     }
     const KeyTile tile{key.moved(stage * kMap.key_bytes), value.moved(stage * kMap.value_bytes), first_column,
                        next_column, __all_sync(kAllLanes, !row_exists || row.sees_all(columns)) != 0};
-    // Contexts are a few rows that see far: the second half of their warp has nothing to do there.
-    if (kRowBlocks == 2 && seeing < (1u << 16)) {
-      consume<1>(o, score, bias, query, tile, row);
-    } else {
-      consume<kRowBlocks>(o, score, bias, query, tile, row);
+    // Contexts are a few rows that see far: the second half of their warp has nothing to do there. A bucketed bias
+    // makes so much code that it isn't compiled twice.
+    if constexpr (kRowBlocks == 2 && !kBucketed) {
+      if (seeing < (1u << 16)) {
+        consume<1>(o, score, bias, query, tile, row);
+        continue;
+      }
     }
+    consume<kRowBlocks>(o, score, bias, query, tile, row);
   }
   score.finish();
   store_output(p, o, score, base + kMap.query, work);
@@ -379,7 +381,12 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConf
   warploom::Work& work = *reinterpret_cast<warploom::Work*>(shared + warploom::kMap.work);
   if (threadIdx.x == 0) work = warploom::work_of(params, blockIdx.x, warploom::kConfig.query_rows);
   __syncthreads();
-  if constexpr (warploom::kBiased && !warploom::kBucketed) warploom::find_bias_rows(params, shared, work);
+  if constexpr (warploom::kBucketed) {
+    reinterpret_cast<warploom::StagedTimes*>(shared + warploom::kMap.bias)->fill(params, work);
+    __syncthreads();
+  } else if constexpr (warploom::kBiased) {
+    warploom::find_bias_rows(params, shared, work);
+  }
   // One tile a CTA when the schedule knew the longest sequence; a sequence longer than that takes more turns.
   while (work.first_row < work.slot_q) {
     warploom::attend(params, shared, work);

@@ -15,6 +15,7 @@
 #include "attention/work.h"
 #include "geometry/time_buckets.h"
 #include "ptx/ldmatrix.h"
+#include "ptx/math.h"
 #include "ptx/shared_memory.h"
 #include "ptx/types.h"
 #include "tile/shared_tile.h"
@@ -136,24 +137,31 @@ class RowsBias {
   }
 
   template <int Blocks, typename Function>
-  __device__ __forceinline__ void for_each(Function function) const {
+  __device__ __forceinline__ bool for_each(Function function) const {
     const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * WarpRows;
+    bool masks;
     if constexpr (Float32) {
+      float least = 0;
+      // As in tile::BlockReader, from n to n only the chunk's place in its 128 bytes changes.
+      const uint32 first =
+          tile_ + geometry::swizzled_offset(TileRows, warp_row + lane / 4, lane % 4 / 2) + lane % 2 * 8;
 #pragma unroll
       for (int n = 0; n < TileColumns / 8; ++n) {
 #pragma unroll
         for (int m = 0; m < Blocks; ++m) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            const int row = warp_row + m * 16 + half * 8 + lane / 4;
-            const float2 r = ptx::load_shared_float2(
-                tile_ + geometry::swizzled_offset(TileRows, row, 2 * n + lane % 4 / 2) + lane % 2 * 8);
+            const float2 r = ptx::load_shared_float2((first ^ (n % 4 * 32)) +
+                                                     (n / 4 * TileRows + m * 16 + half * 8) * geometry::kPanelRowBytes);
+            least = fminf(least, fminf(r.x, r.y));
             function(m, n, 2 * half, r.x);
             function(m, n, 2 * half + 1, r.y);
           }
         }
       }
+      masks = least == ptx::minus_infinity();
     } else {
+      uint32 least = 0;
       const tile::BlockReader<TileRows> reader(tile_, warp_row);
 #pragma unroll
       for (int pair = 0; pair < TileColumns / 16; ++pair) {
@@ -164,12 +172,16 @@ class RowsBias {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const float2 r = ptx::unpack<Element>(block[i]);
+            least = ptx::min_pair<Element>(least, block[i]);
             function(m, 2 * pair + i / 2, i % 2 * 2, r.x);
             function(m, 2 * pair + i / 2, i % 2 * 2 + 1, r.y);
           }
         }
       }
+      const float2 both = ptx::unpack<Element>(least);
+      masks = fminf(both.x, both.y) == ptx::minus_infinity();
     }
+    return __any_sync(0xffffffffu, masks);
   }
 
  private:
@@ -241,169 +253,267 @@ __device__ __forceinline__ float bucketed_bias(const BiasCall& bias, const Work&
   return value;
 }
 
+/// Tables of a bucketed bias in shared memory, for all warps: the thresholds and the head's time table, as far as they
+/// fit.
+struct alignas(16) StagedTimes {
+  static constexpr int kMost = 128;  // a multiple of 32
+
+  unsigned long long thresholds[kMost];  // the largest number there is after the last one
+  float table[kMost + 1];
+
+  /// By all threads of the CTA; a barrier must follow.
+  __device__ __forceinline__ void fill(const AttentionCall& call, const Work& work) {
+    const BiasCall& bias = call.bias;
+    if (bias.time == nullptr) return;
+    const TimeBuckets buckets = TimeBuckets::of(bias);
+    for (int n = threadIdx.x; n <= kMost; n += blockDim.x) {
+      if (n < kMost) thresholds[n] = n < buckets.count ? buckets.at(n) : ~0ull;
+      if (n <= buckets.count) table[n] = bias.time[work.head * bias.time_head_stride + n];
+    }
+  }
+};
+
+/// What a warp keeps in shared memory for a bucketed bias.
+template <int TileColumns, int WarpRows>
+struct alignas(16) BucketedWarp {
+  static constexpr int kDiagonals = WarpRows + TileColumns;
+
+  long long column_times[TileColumns];  // of the key tile
+  long long row_times[WarpRows];
+  float window[kDiagonals];  // of the position table: window[x] belongs to r - j = that of the first element + WarpRows
+                             // - 1 - x
+};
+
 /// Bucketed: R is computed from the tables, a warp at a time. Positions run along diagonals, of which a lane's elements
-/// have few. Buckets of time widen with distance, so most warps' parts of a tile lie in one bucket or two; only near
-/// the diagonal each element searches.
+/// have few. Buckets of time widen with distance, so most warps' parts of a tile lie in one bucket or two; each element
+/// is compared with the thresholds that fall into the range of the tile's differences.
 template <int TileColumns, int WarpRows>
 class BucketedBias {
  public:
-  static constexpr int kDiagonals = WarpRows + TileColumns;
-  /// Of shared memory, for a warp.
-  static constexpr int kWarpBytes = kDiagonals * static_cast<int>(sizeof(float));
+  using Warp = BucketedWarp<TileColumns, WarpRows>;
 
-  /// windows: kWarpBytes of shared memory for each warp.
+  /// work: in shared memory. shared: a StagedTimes that has been filled, then a Warp for each warp.
   __device__ __forceinline__ BucketedBias(const AttentionCall& call, const Work& work, const BiasRows&,
-                                          unsigned char* windows)
+                                          unsigned char* shared)
       : bias_(call.bias),
         work_(work),
-        window_(reinterpret_cast<float*>(windows + threadIdx.x / 32 * kWarpBytes)),
-        first_row_(static_cast<int>(work.first_row) + threadIdx.x / 32 * WarpRows) {}
+        staged_(*reinterpret_cast<const StagedTimes*>(shared)),
+        warp_(reinterpret_cast<Warp*>(shared + sizeof(StagedTimes))[threadIdx.x / 32]) {
+    const int lane = threadIdx.x % 32;
+    if (bias_.position == nullptr) {
+      for (int x = lane; x < Warp::kDiagonals; x += 32) warp_.window[x] = 0;
+    }
+    if (bias_.time != nullptr && lane < WarpRows) warp_.row_times[lane] = times()[clipped(first_row() + lane)];
+    __syncwarp();
+  }
 
-  __device__ __forceinline__ void start(int first_column) { first_column_ = first_column; }
+  __device__ __forceinline__ void start(int first_column) {
+    __syncwarp();  // every lane has read the tile before
+    const int lane = threadIdx.x % 32;
+    if (bias_.position != nullptr) {
+      const float* table = bias_.position + work_.head * bias_.position_head_stride;
+      const int farthest = first_row() - first_column + WarpRows - 1, last = bias_.num_positions - 1;
+#pragma unroll
+      for (int x = 0; x < Warp::kDiagonals; x += 32) {
+        if (Warp::kDiagonals % 32 != 0 && x + lane >= Warp::kDiagonals) break;
+        const int index = geometry::min_of(geometry::max_of(farthest - x - lane, 0), last);
+        ptx::cp_async_small<4>(ptx::shared_address(&warp_.window[x + lane]), table + index);
+      }
+    }
+    if (bias_.time != nullptr) {
+#pragma unroll
+      for (int x = 0; x < TileColumns; x += 32) {
+        ptx::cp_async_small<8>(ptx::shared_address(&warp_.column_times[x + lane]),
+                               times() + clipped(first_column + x + lane));
+      }
+    }
+    ptx::cp_async_commit_group();
+  }
 
   template <int Newer>
-  __device__ __forceinline__ void wait() const {}
+  __device__ __forceinline__ void wait() const {
+    ptx::cp_async_wait_group<Newer>();
+    __syncwarp();
+  }
 
   template <int Blocks, typename Function>
-  __device__ __forceinline__ void for_each(Function function) {
-    const int r0 = first_row_ + work_.mask.offset();
-    const int lane = threadIdx.x % 32;
-    const bool positioned = bias_.position != nullptr;
-    __syncwarp();
-    if (positioned) {
-      // window[x] belongs to r - j = r0 - first_column + (WarpRows - 1) - x.
-      const float* table = bias_.position + work_.head * bias_.position_head_stride;
-      const int farthest = r0 - first_column_ + WarpRows - 1;
+  __device__ __forceinline__ bool for_each(Function function) const {
+    bool masks = false;
 #pragma unroll
-      for (int x = lane; x < kDiagonals; x += 32) {
-        const int index = farthest - x;
-        window_[x] = table[index < 0 ? 0 : index < bias_.num_positions ? index : bias_.num_positions - 1];
+    for (int x = 0; x < Warp::kDiagonals; x += 32) {
+      const int at = x + threadIdx.x % 32;
+      if (Warp::kDiagonals % 32 == 0 || at < Warp::kDiagonals) masks |= warp_.window[at] == ptx::minus_infinity();
+    }
+    masks = __any_sync(kAll, masks);
+    TimeBuckets buckets{staged_.thresholds, StagedTimes::kMost, false};
+    const float* table = staged_.table;
+    Range range{0, 0};
+    bool small = true;
+    if (bias_.time != nullptr) {
+      if (bias_.num_times > StagedTimes::kMost + 1) {
+        buckets = TimeBuckets::of(bias_);
+        table = bias_.time + work_.head * bias_.time_head_stride;
       }
+      small = times_fit_int();
+      range = small ? range_of<int>(buckets) : range_of<long long>(buckets);
+      for (int k = range.low; k <= range.high; ++k) masks |= table[k] == ptx::minus_infinity();
+    }
+    if (range.low == range.high) {
+      visit<Blocks>(function, bias_.time != nullptr ? table[range.low] : 0.0f);
+    } else if (small) {
+      visit_between<Blocks, int>(function, buckets, table, range);
     } else {
-#pragma unroll
-      for (int x = lane; x < kDiagonals; x += 32) window_[x] = 0;
+      visit_between<Blocks, long long>(function, buckets, table, range);
     }
-    __syncwarp();
-    if (bias_.time == nullptr) {
-      visit<Blocks>(function, [](int, int, int) { return 0.0f; });
-      return;
-    }
-    const float* table = bias_.time + work_.head * bias_.time_head_stride;
-    const long long* times = bias_.timestamps + work_.first_k;
-    const int last = work_.mask.seqlen_k - 1;
-    const auto clipped = [last](int n) { return n < 0 ? 0 : n < last ? n : last; };
-    const TimeBuckets buckets = TimeBuckets::of(bias_);
-
-    // The range of differences of the warp's part of the tile, and whether they fit an int.
-    const long long origin = times[clipped(first_column_)];
-    const long long row_time = times[clipped(r0 + lane % WarpRows)];
-    long long column_times[TileColumns / 32];
-    constexpr unsigned long long kSmall = 1ull << 30;
-    bool small = TimeBuckets::distance(row_time, origin) < kSmall;
-#pragma unroll
-    for (int x = 0; x < TileColumns / 32; ++x) {
-      column_times[x] = times[clipped(first_column_ + 32 * x + lane)];
-      small &= TimeBuckets::distance(column_times[x], origin) < kSmall;
-    }
-    if (!__all_sync(kAll, small)) {
-      visit<Blocks>(function, [&](int row, int column, int) {
-        const unsigned long long d =
-            TimeBuckets::distance(times[clipped(r0 + row)], times[clipped(first_column_ + column)]);
-        return table[buckets.bucket(d)];
-      });
-      return;
-    }
-    const int row = static_cast<int>(row_time - origin);
-    int columns[TileColumns / 32];
-    int lowest = 1 << 30, highest = -(1 << 30);
-#pragma unroll
-    for (int x = 0; x < TileColumns / 32; ++x) {
-      columns[x] = static_cast<int>(column_times[x] - origin);
-      lowest = geometry::min_of(lowest, columns[x]);
-      highest = geometry::max_of(highest, columns[x]);
-    }
-    lowest = __reduce_min_sync(kAll, lowest);
-    highest = __reduce_max_sync(kAll, highest);
-    const int lowest_row = __reduce_min_sync(kAll, row), highest_row = __reduce_max_sync(kAll, row);
-    const int nearest = geometry::max_of(0, geometry::max_of(lowest_row - highest, lowest - highest_row));
-    const int farthest = geometry::max_of(highest_row - lowest, highest - lowest_row);
-    int low = 0, high = 0;
-    for (int n = lane;; n += 32) {
-      const unsigned long long threshold = n < buckets.count ? buckets.at(n) : ~0ull;
-      const unsigned near = __ballot_sync(kAll, threshold <= static_cast<unsigned>(nearest));
-      const unsigned far = __ballot_sync(kAll, threshold <= static_cast<unsigned>(farthest));
-      low += __popc(near);
-      high += __popc(far);
-      if (far != kAll) break;
-    }
-    if (low == high) {
-      const float value = table[low];
-      visit<Blocks>(function, [value](int, int, int) { return value; });
-      return;
-    }
-    // The lane's rows and columns, from the lanes that have read them.
-    int row_times[2 * Blocks];
-#pragma unroll
-    for (int n = 0; n < 2 * Blocks; ++n) row_times[n] = __shfl_sync(kAll, row, n * 8 + lane / 4);
-    if (high - low == 1) {
-      const float nearer = table[low], farther = table[high];
-      const unsigned threshold = static_cast<unsigned>(buckets.at(low));
-      visit_times<Blocks>(function, row_times, columns, [=](unsigned d) { return d >= threshold ? farther : nearer; });
-    } else {
-      visit_times<Blocks>(function, row_times, columns,
-                          [&](unsigned d) { return table[buckets.bucket(d, low, high)]; });
-    }
+    return masks;
   }
 
  private:
   static constexpr unsigned kAll = 0xffffffffu;
 
-  /// function(m, n, e, position + time_value(row of the warp, column of the tile, row / 8)).
-  template <int Blocks, typename Function, typename TimeValue>
-  __device__ __forceinline__ void visit(Function function, TimeValue time_value) const {
+  static __device__ __forceinline__ int least(int x) { return __reduce_min_sync(kAll, x); }
+  static __device__ __forceinline__ long long least(long long x) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) x = min(x, __shfl_xor_sync(kAll, x, step));
+    return x;
+  }
+  static __device__ __forceinline__ unsigned difference(int a, int b) { return static_cast<unsigned>(abs(a - b)); }
+  static __device__ __forceinline__ unsigned long long difference(long long a, long long b) {
+    return TimeBuckets::distance(a, b);
+  }
+
+  __device__ __forceinline__ const long long* times() const { return bias_.timestamps + work_.first_k; }
+  /// The warp's first row in key coordinates.
+  __device__ __forceinline__ int first_row() const {
+    return static_cast<int>(work_.first_row) + threadIdx.x / 32 * WarpRows + work_.mask.offset();
+  }
+  __device__ __forceinline__ int clipped(int n) const {
+    return geometry::max_of(0, geometry::min_of(n, work_.mask.seqlen_k - 1));
+  }
+
+  /// The buckets that the differences of a warp's part of a tile lie in, both ends included.
+  struct Range {
+    int low, high;
+  };
+
+  /// Whether times relative to the warp's first row's fit an int with room to subtract two of them.
+  __device__ __forceinline__ bool times_fit_int() const {
+    constexpr unsigned long long kSmall = 1ull << 30;
+    const long long origin = warp_.row_times[0];
+    bool small = TimeBuckets::distance(warp_.row_times[threadIdx.x % WarpRows], origin) < kSmall;
+#pragma unroll
+    for (int x = 0; x < TileColumns; x += 32) {
+      small &= TimeBuckets::distance(warp_.column_times[x + threadIdx.x % 32], origin) < kSmall;
+    }
+    return __all_sync(kAll, small);
+  }
+
+  /// A time as a Time: itself, or relative to the warp's first row's.
+  template <typename Time>
+  __device__ __forceinline__ Time relative(long long time) const {
+    if constexpr (sizeof(Time) == sizeof(long long)) return time;
+    return static_cast<Time>(time - warp_.row_times[0]);
+  }
+
+  template <typename Time>
+  __device__ __forceinline__ Range range_of(const TimeBuckets& buckets) const {
     const int lane = threadIdx.x % 32;
-    // Element (m, n, half, e) lies on diagonal 8 (n - 2 m - half) + e of the lane's first one.
-    const float* first = window_ + (WarpRows - 1) - lane / 4 + lane % 4 * 2;
+    const auto row = relative<Time>(warp_.row_times[lane % WarpRows]);
+    auto lowest = relative<Time>(warp_.column_times[lane]);
+    Time highest = lowest;
+#pragma unroll
+    for (int x = 32; x < TileColumns; x += 32) {
+      const auto column = relative<Time>(warp_.column_times[x + lane]);
+      lowest = min(lowest, column);
+      highest = max(highest, column);
+    }
+    lowest = least(lowest);
+    highest = -least(-highest);
+    const Time lowest_row = least(row), highest_row = -least(-row);
+    // a - b where that is positive, else 0: differences of 64-bit times may pass 63 bits, but not 64.
+    const auto between = [](Time a, Time b) -> unsigned long long {
+      return a > b ? static_cast<unsigned long long>(a) - static_cast<unsigned long long>(b) : 0;
+    };
+    const unsigned long long nearest = between(lowest_row, highest) | between(lowest, highest_row);
+    const unsigned long long farthest = max(between(highest_row, lowest), between(highest, lowest_row));
+    Range range{0, 0};
+    for (int n = 0; n < buckets.count; n += 32) {
+      const unsigned long long threshold = n + lane < buckets.count ? buckets.at(n + lane) : ~0ull;
+      const unsigned far = __ballot_sync(kAll, threshold <= farthest);
+      range.low += __popc(__ballot_sync(kAll, threshold <= nearest));
+      range.high += __popc(far);
+      if (far != kAll) break;
+    }
+    return range;
+  }
+
+  /// function(m, n, e, position's value + value).
+  template <int Blocks, typename Function>
+  __device__ __forceinline__ void visit(Function function, float value) const {
+    const float* first = first_diagonal();
 #pragma unroll
     for (int n = 0; n < TileColumns / 8; ++n) {
 #pragma unroll
       for (int m = 0; m < Blocks; ++m) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int rows8 = 2 * m + i / 2;
-          function(
-              m, n, i,
-              first[8 * (n - rows8) + i % 2] + time_value(rows8 * 8 + lane / 4, n * 8 + lane % 4 * 2 + i % 2, rows8));
-        }
+        for (int i = 0; i < 4; ++i) function(m, n, i, first[8 * (n - 2 * m - i / 2) + i % 2] + value);
       }
     }
   }
 
-  /// The same with value(|difference of times|).
-  template <int Blocks, typename Function, typename Value>
-  __device__ __forceinline__ void visit_times(Function function, const int (&row_times)[2 * Blocks],
-                                              const int (&columns)[TileColumns / 32], Value value) const {
+  /// Element (m, n, half, e) of the lane lies on diagonal first[8 * (n - 2 m - half) + e].
+  __device__ __forceinline__ const float* first_diagonal() const {
     const int lane = threadIdx.x % 32;
-    const float* first = window_ + (WarpRows - 1) - lane / 4 + lane % 4 * 2;
+    return warp_.window + (WarpRows - 1) - lane / 4 + lane % 4 * 2;
+  }
+
+  /// The same with the time table's value of every element's own bucket.
+  template <int Blocks, typename Time, typename Function>
+  __device__ __forceinline__ void visit_between(Function function, const TimeBuckets& buckets, const float* table,
+                                                Range range) const {
+    constexpr int kRows = 2 * Blocks;
+    using Difference = decltype(difference(Time(), Time()));
+    const int lane = threadIdx.x % 32;
+    const float* first = first_diagonal();
+    Time rows[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) rows[r] = relative<Time>(warp_.row_times[8 * r + lane / 4]);
 #pragma unroll
     for (int n = 0; n < TileColumns / 8; ++n) {
+      Difference d[2][kRows];
+      float values[2][kRows];
+      const float nearest = table[range.low];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int column = __shfl_sync(kAll, columns[n / 4], n % 4 * 8 + lane % 4 * 2 + e);
+        const auto column = relative<Time>(warp_.column_times[8 * n + lane % 4 * 2 + e]);
 #pragma unroll
-        for (int rows8 = 0; rows8 < 2 * Blocks; ++rows8) {
-          const int d = row_times[rows8] - column;
-          function(rows8 / 2, n, rows8 % 2 * 2 + e,
-                   first[8 * (n - rows8) + e] + value(static_cast<unsigned>(d < 0 ? -d : d)));
+        for (int r = 0; r < kRows; ++r) {
+          d[e][r] = difference(rows[r], column);
+          values[e][r] = nearest;
         }
+      }
+#pragma unroll 1
+      for (int k = range.low; k < range.high; ++k) {
+        const auto threshold = static_cast<Difference>(buckets.at(k));
+        const float value = table[k + 1];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+#pragma unroll
+          for (int r = 0; r < kRows; ++r) values[e][r] = d[e][r] >= threshold ? value : values[e][r];
+        }
+      }
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) function(r / 2, n, r % 2 * 2 + e, first[8 * (n - r) + e] + values[e][r]);
       }
     }
   }
 
   const BiasCall& bias_;
   const Work& work_;
-  float* window_;
-  int first_row_, first_column_ = 0;
+  const StagedTimes& staged_;
+  Warp& warp_;
 };
 
 }  // namespace warploom

@@ -16,10 +16,6 @@ inline constexpr float kLn2 = 0.6931471805599453f;
 /// How far, in powers of two, a row's maximum may outgrow its base. 2^8 times a row of ones fits float16.
 inline constexpr float kBaseSlack = 8.0f;
 
-__device__ __forceinline__ float minus_infinity() {
-  return __int_as_float(0xff800000);
-}
-
 /// tanh, absolute error below 2^-22, relative below 2^-20 near 0. For the softcap, whose scores are tanh times a cap.
 __device__ __forceinline__ float tanh_accurate(float y) {
   const float square = y * y;
@@ -40,12 +36,12 @@ class SoftmaxScore {
     if constexpr (Softcapped) inverse_cap_ = 1.0f / call.softcap;
 #pragma unroll
     for (int m = 0; m < AllBlocks; ++m) {
-      base_[m][0] = base_[m][1] = minus_infinity();
+      base_[m][0] = base_[m][1] = ptx::minus_infinity();
       sum_[m][0] = sum_[m][1] = 0;
     }
   }
 
-  static __device__ __forceinline__ float masked() { return minus_infinity(); }
+  static __device__ __forceinline__ float masked() { return ptx::minus_infinity(); }
 
   /// Q K^T to x, what the mask applies to; a biased one takes R with biased() first.
   template <int Blocks, int Columns>
@@ -87,7 +83,7 @@ class SoftmaxScore {
 #pragma unroll
       // A row that has seen nothing yet has no base; its scores are -inf or NaN, and -inf minus 0 gives 0.
       for (int half = 0; half < 2; ++half) {
-        origin[m][half] = base_[m][half] == minus_infinity() ? 0.0f : base_[m][half];
+        origin[m][half] = base_[m][half] == ptx::minus_infinity() ? 0.0f : base_[m][half];
       }
     }
     body([&](int m, int half, float score) {
@@ -117,7 +113,7 @@ class SoftmaxScore {
     if (call.lse != nullptr && threadIdx.x % 4 == 0 && work.first_row + row < work.slot_q) {
       float* lse = call.lse + work.sequence * call.lse_batch_stride + work.head * call.lse_head_stride;
       lse[work.tensor_q + work.first_row + row] =
-          used && sum != 0 ? (base_[m][half] + __log2f(sum)) * kLn2 : minus_infinity();
+          used && sum != 0 ? (base_[m][half] + __log2f(sum)) * kLn2 : ptx::minus_infinity();
     }
     return sum == 0 ? 0.0f : 1.0f / sum;
   }

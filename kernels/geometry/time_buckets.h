@@ -15,9 +15,11 @@ struct TimeThresholds {
 };
 
 #if defined(__CUDACC__)
-__device__
+__device__ static constexpr
+#else
+inline constexpr
 #endif
-    inline constexpr TimeThresholds kTimeThresholds = {{
+    TimeThresholds kTimeThresholds = {{
         2,
         2,
         3,

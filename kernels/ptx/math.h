@@ -31,4 +31,8 @@ __device__ __forceinline__ float max_nan(float a, float b) {
   return y;
 }
 
+__device__ __forceinline__ float minus_infinity() {
+  return __int_as_float(0xff800000);
+}
+
 }  // namespace warploom::ptx

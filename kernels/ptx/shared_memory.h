@@ -21,6 +21,13 @@ __device__ __forceinline__ void cp_async_16_part(uint32 shared, const void* glob
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 
+/// 4 or 8 bytes from global to shared memory.
+template <int Bytes>
+__device__ __forceinline__ void cp_async_small(uint32 shared, const void* global) {
+  static_assert(Bytes == 4 || Bytes == 8);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(global), "n"(Bytes) : "memory");
+}
+
 /// Closes the group of the copies this thread has issued since the last one.
 __device__ __forceinline__ void cp_async_commit_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -56,4 +56,22 @@ __device__ __forceinline__ float2 unpack<Bfloat16>(uint32 pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
 
+/// The smaller ones of two pairs; a NaN gives way to a number.
+template <typename T>
+__device__ __forceinline__ uint32 min_pair(uint32 a, uint32 b);
+
+template <>
+__device__ __forceinline__ uint32 min_pair<Float16>(uint32 a, uint32 b) {
+  uint32 pair;
+  asm("min.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+}
+
+template <>
+__device__ __forceinline__ uint32 min_pair<Bfloat16>(uint32 a, uint32 b) {
+  uint32 pair;
+  asm("min.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+}
+
 }  // namespace warploom::ptx
