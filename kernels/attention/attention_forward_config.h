@@ -53,13 +53,13 @@ struct AttentionForwardMap {
 /// Bytes of shared memory for R.
 WARPLOOM_HD constexpr int bias_bytes(const AttentionForwardConfig& config) {
   switch (config.bias) {
-    case BiasKind::rows16:
-      return geometry::tile_bytes(config.query_rows, config.key_columns);
+    case BiasKind::rows16:  // each row has 16 bytes more than the tile
+      return config.query_rows * (2 * config.key_columns + 16);
     case BiasKind::rows32:
-      return geometry::tile_bytes(config.query_rows, 2 * config.key_columns);
+      return config.query_rows * (4 * config.key_columns + 16);
     case BiasKind::bucketed:
-      // The time table's 128 thresholds and 129 values; for each warp 8 bytes a row and a column, 4 a diagonal.
-      return 1552 + 12 * (config.query_rows + config.warps * config.key_columns);
+      // The time table's 128 thresholds, twice, and 129 values; for each warp 8 bytes a row and a column, 4 a diagonal.
+      return 2064 + 12 * (config.query_rows + config.warps * config.key_columns);
     default:
       return 0;
   }

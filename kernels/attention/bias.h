@@ -81,13 +81,19 @@ __device__ __forceinline__ BiasRows bias_rows(const AttentionCall& call, const W
 
 /// Dense and packed: each warp copies the rows of its own scores to its own part of shared memory, so that only the
 /// warp itself has to wait for them.
+///
+/// A row in shared memory has one 16-byte chunk more than the tile. That makes the number of chunks odd, so that the
+/// eight rows of an ldmatrix phase meet in no bank, and it holds the whole chunks of a row that starts between two of
+/// them: such a row is copied as it lies and shifted when it is read.
 template <typename Element, bool Float32, int TileRows, int TileColumns, int WarpRows>
 class RowsBias {
  public:
   static constexpr int kElementBytes = Float32 ? 4 : 2;
-  static constexpr int kWidth = TileColumns * kElementBytes / 2;  // of the tile, in 16-bit values
-  /// Of shared memory, aligned to 1024.
-  static constexpr int kBytes = geometry::tile_bytes(TileRows, kWidth);
+  static constexpr int kChunks = TileColumns * kElementBytes / geometry::kChunkBytes;
+  static constexpr int kPitch = (kChunks + 1) * geometry::kChunkBytes;
+  /// Of shared memory, aligned to 16.
+  static constexpr int kBytes = TileRows * kPitch;
+  static_assert(kChunks % 2 == 0);
 
   /// work, rows: in shared memory. tile: kBytes of shared memory.
   __device__ __forceinline__ RowsBias(const AttentionCall&, const Work& work, const BiasRows& rows, unsigned char* tile)
@@ -95,36 +101,23 @@ class RowsBias {
 
   __device__ __forceinline__ void start(int first_column) {
     __syncwarp();  // every lane has read the tile before
+    first_column_ = first_column;
     const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * WarpRows;
-    const int columns = rows_.columns - first_column;
     if (rows_.aligned) {
-      constexpr int kChunks = TileColumns * kElementBytes / geometry::kChunkBytes;
       constexpr int kRowsAtOnce = 32 / kChunks;
       const int chunk = lane % kChunks;
-      int bytes = (columns - chunk * (geometry::kChunkBytes / kElementBytes)) * kElementBytes;
-      bytes = bytes < 0 ? 0 : bytes > 16 ? 16 : bytes;
+      const int bytes = bytes_left(first_column, chunk * geometry::kChunkBytes);
 #pragma unroll
       for (int row = 0; row < WarpRows; row += kRowsAtOnce) {
         const int r = warp_row + row + lane / kChunks;
-        ptx::cp_async_16_part(tile_ + geometry::swizzled_offset(TileRows, r, chunk),
+        ptx::cp_async_16_part(tile_ + r * kPitch + chunk * geometry::kChunkBytes,
                               element(r, first_column) + chunk * geometry::kChunkBytes, exists(r) ? bytes : 0);
       }
     } else {
-      for (int r = warp_row; r < warp_row + WarpRows; ++r) {
-        const bool there = exists(r);
-#pragma unroll
-        for (int c = 0; c < TileColumns; c += 32) {
-          const int column = c + lane;
-          const char* from = element(r, first_column) + column * kElementBytes;
-          const bool read = there && column < columns;
-          const uint32 to =
-              tile_ + geometry::swizzled_offset(TileRows, r, column * kElementBytes / 16) + column * kElementBytes % 16;
-          if constexpr (Float32) {
-            ptx::store_shared_4(to, read ? *reinterpret_cast<const uint32*>(from) : 0);
-          } else {
-            ptx::store_shared_2(to, read ? *reinterpret_cast<const unsigned short*>(from) : 0);
-          }
-        }
+#pragma unroll 1
+      for (int i = lane; i < WarpRows * (kChunks + 1); i += 32) {
+        const int r = warp_row + i / (kChunks + 1), chunk = i % (kChunks + 1);
+        start_shifted_chunk(r, chunk, first_column);
       }
     }
     ptx::cp_async_commit_group();
@@ -138,50 +131,33 @@ class RowsBias {
 
   template <int Blocks, typename Function>
   __device__ __forceinline__ bool for_each(Function function) const {
-    const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * WarpRows;
-    bool masks;
-    if constexpr (Float32) {
-      float least = 0;
-      // As in tile::BlockReader, from n to n only the chunk's place in its 128 bytes changes.
-      const uint32 first =
-          tile_ + geometry::swizzled_offset(TileRows, warp_row + lane / 4, lane % 4 / 2) + lane % 2 * 8;
-#pragma unroll
-      for (int n = 0; n < TileColumns / 8; ++n) {
-#pragma unroll
-        for (int m = 0; m < Blocks; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const float2 r = ptx::load_shared_float2((first ^ (n % 4 * 32)) +
-                                                     (n / 4 * TileRows + m * 16 + half * 8) * geometry::kPanelRowBytes);
-            least = fminf(least, fminf(r.x, r.y));
-            function(m, n, 2 * half, r.x);
-            function(m, n, 2 * half + 1, r.y);
-          }
-        }
-      }
-      masks = least == ptx::minus_infinity();
+    float least = 0;
+    if (Float32 || !rows_.aligned) {
+      for_each_shifted<Blocks>(least, function);
     } else {
-      uint32 least = 0;
-      const tile::BlockReader<TileRows> reader(tile_, warp_row);
+      uint32 least_pair = 0;
+      const int lane = threadIdx.x % 32;
+      const uint32 first = tile_ + (threadIdx.x / 32 * WarpRows + geometry::ldmatrix_row(lane)) * kPitch +
+                           geometry::ldmatrix_chunk(lane) * geometry::kChunkBytes;
 #pragma unroll
       for (int pair = 0; pair < TileColumns / 16; ++pair) {
 #pragma unroll
         for (int m = 0; m < Blocks; ++m) {
           uint32 block[4];  // A's order, which is that of two accumulators' halves
-          ptx::ldmatrix_x4(block, reader.at(m, pair));
+          ptx::ldmatrix_x4(block, first + m * 16 * kPitch + pair * 2 * geometry::kChunkBytes);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const float2 r = ptx::unpack<Element>(block[i]);
-            least = ptx::min_pair<Element>(least, block[i]);
+            least_pair = ptx::min_pair<Element>(least_pair, block[i]);
             function(m, 2 * pair + i / 2, i % 2 * 2, r.x);
             function(m, 2 * pair + i / 2, i % 2 * 2 + 1, r.y);
           }
         }
       }
-      const float2 both = ptx::unpack<Element>(least);
-      masks = fminf(both.x, both.y) == ptx::minus_infinity();
+      const float2 both = ptx::unpack<Element>(least_pair);
+      least = fminf(both.x, both.y);
     }
-    return __any_sync(0xffffffffu, masks);
+    return __any_sync(0xffffffffu, least == ptx::minus_infinity());
   }
 
  private:
@@ -192,10 +168,72 @@ class RowsBias {
   __device__ __forceinline__ const char* element(int r, int column) const {
     return rows_.data + (work_.first_row + r) * rows_.stride_bytes + static_cast<long long>(column) * kElementBytes;
   }
+  /// Bytes of a row from `offset` bytes after first_column on, at most 16 and at least 0.
+  __device__ __forceinline__ int bytes_left(int first_column, int offset) const {
+    const int bytes = (rows_.columns - first_column) * kElementBytes - offset;
+    return geometry::max_of(0, geometry::min_of(bytes, geometry::kChunkBytes));
+  }
+  /// How many bytes after a multiple of 16 row r's tile begins.
+  __device__ __forceinline__ int shift(int r, int first_column) const {
+    return static_cast<int>(reinterpret_cast<unsigned long long>(element(r, first_column))) & 15;
+  }
+
+  /// Copies what row r has of the 16 bytes at `chunk`, counted from the multiple of 16 at or before its first byte.
+  /// Only the row's own bytes are read: a chunk that begins before the row goes element by element.
+  __device__ __forceinline__ void start_shifted_chunk(int r, int chunk, int first_column) const {
+    const uint32 to = tile_ + r * kPitch + chunk * geometry::kChunkBytes;
+    const int offset = chunk * geometry::kChunkBytes - shift(r, first_column);
+    const char* from = element(r, first_column) + offset;
+    if (offset >= 0 || first_column > 0) {
+      const int bytes = (rows_.columns - first_column) * kElementBytes - offset;
+      ptx::cp_async_16_part(to, from,
+                            exists(r) ? geometry::max_of(0, geometry::min_of(bytes, geometry::kChunkBytes)) : 0);
+      return;
+    }
+    for (int byte = 0; byte < geometry::kChunkBytes; byte += kElementBytes) {
+      const bool read = exists(r) && offset + byte >= 0 && offset + byte < rows_.columns * kElementBytes;
+      if constexpr (Float32) {
+        ptx::store_shared_4(to + byte, read ? *reinterpret_cast<const uint32*>(from + byte) : 0);
+      } else {
+        ptx::store_shared_2(to + byte, read ? *reinterpret_cast<const unsigned short*>(from + byte) : 0);
+      }
+    }
+  }
+
+  /// Element by element, each row from where it begins.
+  template <int Blocks, typename Function>
+  __device__ __forceinline__ void for_each_shifted(float& least, Function function) const {
+    const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * WarpRows;
+    uint32 first[2 * Blocks];
+#pragma unroll
+    for (int rows8 = 0; rows8 < 2 * Blocks; ++rows8) {
+      const int r = warp_row + rows8 * 8 + lane / 4;
+      first[rows8] = tile_ + r * kPitch + (rows_.aligned ? 0 : shift(r, first_column_)) + lane % 4 * 2 * kElementBytes;
+    }
+#pragma unroll
+    for (int n = 0; n < TileColumns / 8; ++n) {
+#pragma unroll
+      for (int rows8 = 0; rows8 < 2 * Blocks; ++rows8) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const uint32 from = first[rows8] + (8 * n + e) * kElementBytes;
+          float r;
+          if constexpr (Float32) {
+            r = __uint_as_float(ptx::load_shared_4(from));
+          } else {
+            r = ptx::unpack<Element>(ptx::load_shared_2(from)).x;
+          }
+          least = fminf(least, r);
+          function(rows8 / 2, n, rows8 % 2 * 2 + e, r);
+        }
+      }
+    }
+  }
 
   const Work& work_;
   const BiasRows& rows_;
   uint32 tile_;
+  int first_column_ = 0;
 };
 
 /// Buckets of differences of timestamps: how many thresholds are <= |d|.
@@ -259,6 +297,7 @@ struct alignas(16) StagedTimes {
   static constexpr int kMost = 128;  // a multiple of 32
 
   unsigned long long thresholds[kMost];  // the largest number there is after the last one
+  unsigned small[kMost];                 // the same, what does not fit as the largest one that does
   float table[kMost + 1];
 
   /// By all threads of the CTA; a barrier must follow.
@@ -267,7 +306,10 @@ struct alignas(16) StagedTimes {
     if (bias.time == nullptr) return;
     const TimeBuckets buckets = TimeBuckets::of(bias);
     for (int n = threadIdx.x; n <= kMost; n += blockDim.x) {
-      if (n < kMost) thresholds[n] = n < buckets.count ? buckets.at(n) : ~0ull;
+      if (n < kMost) {
+        thresholds[n] = n < buckets.count ? buckets.at(n) : ~0ull;
+        small[n] = static_cast<unsigned>(min(thresholds[n], 0xffffffffull));
+      }
       if (n <= buckets.count) table[n] = bias.time[work.head * bias.time_head_stride + n];
     }
   }
@@ -285,8 +327,8 @@ struct alignas(16) BucketedWarp {
 };
 
 /// Bucketed: R is computed from the tables, a warp at a time. Positions run along diagonals, of which a lane's elements
-/// have few. Buckets of time widen with distance, so most warps' parts of a tile lie in one bucket or two; each element
-/// is compared with the thresholds that fall into the range of the tile's differences.
+/// have few. Buckets of time widen with distance, so most warps' parts of a tile lie in one bucket or two, whose
+/// thresholds every element is compared with; only near the diagonal each element searches.
 template <int TileColumns, int WarpRows>
 class BucketedBias {
  public:
@@ -350,26 +392,34 @@ class BucketedBias {
     Range range{0, 0};
     bool small = true;
     if (bias_.time != nullptr) {
-      if (bias_.num_times > StagedTimes::kMost + 1) {
+      small = times_fit_int();
+      if (bias_.num_times > StagedTimes::kMost + 1) {  // too large to be staged
         buckets = TimeBuckets::of(bias_);
         table = bias_.time + work_.head * bias_.time_head_stride;
       }
-      small = times_fit_int();
       range = small ? range_of<int>(buckets) : range_of<long long>(buckets);
       for (int k = range.low; k <= range.high; ++k) masks |= table[k] == ptx::minus_infinity();
     }
     if (range.low == range.high) {
       visit<Blocks>(function, bias_.time != nullptr ? table[range.low] : 0.0f);
-    } else if (small) {
-      visit_between<Blocks, int>(function, buckets, table, range);
+    } else if (table != staged_.table) {
+      visit_times<Blocks, long long>(function, SearchEach{buckets, table, range});
+    } else if (small && range.high - range.low <= kMostCompared) {
+      compare_times<Blocks>(function, range);
     } else {
-      visit_between<Blocks, long long>(function, buckets, table, range);
+      const SearchStaged search{staged_, range, 1 << (31 - __clz(range.high - range.low))};
+      if (small) {
+        visit_times<Blocks, int>(function, search);
+      } else {
+        visit_times<Blocks, long long>(function, search);
+      }
     }
     return masks;
   }
 
  private:
   static constexpr unsigned kAll = 0xffffffffu;
+  static constexpr int kMostCompared = 2;
 
   static __device__ __forceinline__ int least(int x) { return __reduce_min_sync(kAll, x); }
   static __device__ __forceinline__ long long least(long long x) {
@@ -394,6 +444,62 @@ class BucketedBias {
   /// The buckets that the differences of a warp's part of a tile lie in, both ends included.
   struct Range {
     int low, high;
+  };
+
+  /// Time values of some differences at once. This one compares with the few thresholds of its range.
+  struct Compare {
+    float nearest;
+    unsigned thresholds[kMostCompared];
+    float values[kMostCompared];
+
+    template <int Count>
+    __device__ __forceinline__ void operator()(const unsigned (&d)[Count], float (&value)[Count]) const {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) {
+        value[i] = nearest;
+#pragma unroll
+        for (int k = 0; k < kMostCompared; ++k) value[i] = d[i] >= thresholds[k] ? values[k] : value[i];
+      }
+    }
+  };
+  /// Searches in step, so that the look-ups of different elements overlap. first_step: the largest power of two in the
+  /// range's size.
+  struct SearchStaged {
+    const StagedTimes& staged;
+    Range range;
+    int first_step;
+
+    __device__ __forceinline__ bool reached(int n, unsigned d) const { return staged.small[n] <= d; }
+    __device__ __forceinline__ bool reached(int n, unsigned long long d) const { return staged.thresholds[n] <= d; }
+
+    template <typename Difference, int Count>
+    __device__ __forceinline__ void operator()(const Difference (&d)[Count], float (&value)[Count]) const {
+      int bucket[Count];
+#pragma unroll
+      for (int& b : bucket) b = range.low;
+#pragma unroll 1
+      for (int step = first_step; step > 0; step /= 2) {
+#pragma unroll
+        for (int i = 0; i < Count; ++i) {
+          const int next = geometry::min_of(bucket[i] + step, range.high);
+          if (reached(next - 1, d[i])) bucket[i] = next;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < Count; ++i) value[i] = staged.table[bucket[i]];
+    }
+  };
+  /// One after the other, in tables of any size and for differences of any size.
+  struct SearchEach {
+    const TimeBuckets& buckets;
+    const float* table;
+    Range range;
+
+    template <int Count>
+    __device__ __forceinline__ void operator()(const unsigned long long (&d)[Count], float (&value)[Count]) const {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) value[i] = table[buckets.bucket(d[i], range.low, range.high)];
+    }
   };
 
   /// Whether times relative to the warp's first row's fit an int with room to subtract two of them.
@@ -467,12 +573,10 @@ class BucketedBias {
     return warp_.window + (WarpRows - 1) - lane / 4 + lane % 4 * 2;
   }
 
-  /// The same with the time table's value of every element's own bucket.
-  template <int Blocks, typename Time, typename Function>
-  __device__ __forceinline__ void visit_between(Function function, const TimeBuckets& buckets, const float* table,
-                                                Range range) const {
+  /// The same with the time value of every element's difference.
+  template <int Blocks, typename Time, typename Function, typename Values>
+  __device__ __forceinline__ void visit_times(Function function, const Values& values_of) const {
     constexpr int kRows = 2 * Blocks;
-    using Difference = decltype(difference(Time(), Time()));
     const int lane = threadIdx.x % 32;
     const float* first = first_diagonal();
     Time rows[kRows];
@@ -480,34 +584,34 @@ class BucketedBias {
     for (int r = 0; r < kRows; ++r) rows[r] = relative<Time>(warp_.row_times[8 * r + lane / 4]);
 #pragma unroll
     for (int n = 0; n < TileColumns / 8; ++n) {
-      Difference d[2][kRows];
-      float values[2][kRows];
-      const float nearest = table[range.low];
+      decltype(difference(Time(), Time())) d[2 * kRows];
+      float values[2 * kRows];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const auto column = relative<Time>(warp_.column_times[8 * n + lane % 4 * 2 + e]);
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          d[e][r] = difference(rows[r], column);
-          values[e][r] = nearest;
-        }
+        for (int r = 0; r < kRows; ++r) d[2 * r + e] = difference(rows[r], column);
       }
-#pragma unroll 1
-      for (int k = range.low; k < range.high; ++k) {
-        const auto threshold = static_cast<Difference>(buckets.at(k));
-        const float value = table[k + 1];
+      values_of(d, values);
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-#pragma unroll
-          for (int r = 0; r < kRows; ++r) values[e][r] = d[e][r] >= threshold ? value : values[e][r];
-        }
-      }
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) function(r / 2, n, r % 2 * 2 + e, first[8 * (n - r) + e] + values[e][r]);
+      for (int i = 0; i < 2 * kRows; ++i) {
+        function(i / 4, n, i % 4, first[8 * (n - i / 2) + i % 2] + values[i]);
       }
     }
+  }
+
+  /// The same by comparing with the few thresholds between the ends of the range.
+  template <int Blocks, typename Function>
+  __device__ __forceinline__ void compare_times(Function function, Range range) const {
+    Compare compare;
+    compare.nearest = staged_.table[range.low];
+#pragma unroll
+    for (int k = 0; k < kMostCompared; ++k) {
+      const int bucket = geometry::min_of(range.low + k, range.high - 1);
+      compare.thresholds[k] = staged_.small[bucket];
+      compare.values[k] = staged_.table[bucket + 1];
+    }
+    visit_times<Blocks, int>(function, compare);
   }
 
   const BiasCall& bias_;

@@ -53,9 +53,15 @@ __device__ __forceinline__ void store_shared_2(uint32 address, unsigned short va
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
 }
 
-__device__ __forceinline__ float2 load_shared_float2(uint32 address) {
-  float2 value;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
+__device__ __forceinline__ uint32 load_shared_2(uint32 address) {
+  unsigned short value;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint32 load_shared_4(uint32 address) {
+  uint32 value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
 }
 
