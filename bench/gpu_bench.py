@@ -33,7 +33,7 @@ def lengths_of(benchmark: Benchmark) -> torch.Tensor:
     return torch.randint(benchmark.shortest, benchmark.length + 1, (benchmark.batch,), generator=generator)
 
 
-def measure(calls: dict[str, Call], sets: int) -> dict[str, list[list[float]]]:
+def measure(calls: dict[str, Call], sets: int, count: int = CALLS) -> dict[str, list[list[float]]]:
     """Milliseconds of every call, for each implementation a list of ROUNDS rounds."""
     for call in calls.values():
         for number in range(2 * sets):
@@ -44,7 +44,7 @@ def measure(calls: dict[str, Call], sets: int) -> dict[str, list[list[float]]]:
         names = list(calls)
         for name in names[round_number % len(names) :] + names[: round_number % len(names)]:
             events = [
-                (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(CALLS)
+                (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)
             ]
             torch.cuda._sleep(BUSY_CYCLES)
             for number, (begin, end) in enumerate(events):
@@ -85,20 +85,26 @@ def present(calls: dict[str, Call]) -> tuple[dict[str, Call], dict[str, str]]:
 
 
 def records(
-    case: str, calls: dict[str, Call], sets: int, flops: float, moved: int, dtype: str = "bfloat16"
+    case: str,
+    calls: dict[str, Call],
+    sets: int,
+    flops: float,
+    moved: int,
+    dtype: str = "bfloat16",
+    backward: bool = False,
 ) -> list[Record]:
     calls, left_out = present(calls)
     memory = {name: peak_memory(call) for name, call in calls.items()}
     device = torch.cuda.get_device_name()
     made = []
-    for name, rounds in measure(calls, sets).items():
+    for name, rounds in measure(calls, sets, CALLS // 2 if backward else CALLS).items():
         for number, times in enumerate(rounds, 1):
             median = statistics.median(times)
             tenths = statistics.quantiles(times, n=10)
             made.append(
                 {
                     "case": case,
-                    "pass": "forward",
+                    "pass": "backward" if backward else "forward",
                     "implementation": name,
                     "device": device,
                     "dtype": dtype,
@@ -184,6 +190,71 @@ def run_attention(benchmark: Benchmark) -> list[Record]:
     return records(b.name, calls, sets, flops, 4 * tensor_bytes + bias_bytes)
 
 
+def run_backward(benchmark: Benchmark) -> list[Record]:
+    """Gradients of q, k and v; 2.5 times the work of the forward pass. Peers differentiate softmax attention."""
+    b = benchmark
+    lengths = lengths_of(b)
+    total, longest = int(lengths.sum()), int(lengths.max())
+    cu_seqlens = torch.cat((torch.zeros(1, dtype=torch.long), lengths.cumsum(0))).int().cuda()
+    tensor_bytes = total * b.heads * b.dim * 2
+    sets = max(2, -(-ROTATED_BYTES // (8 * tensor_bytes)))
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    shape = (total, b.heads, b.dim)
+    inputs = [
+        [torch.randn(shape, generator=generator, device="cuda").bfloat16() for _ in range(4)] for _ in range(sets)
+    ]
+    flash = [
+        torch.ops.aten._flash_attention_forward(
+            *each[:3], cu_seqlens, cu_seqlens, longest, longest, 0.0, b.causal, False, scale=b.dim**-0.5
+        )
+        for each in inputs
+    ]
+    counts: dict[str, Any] = {}
+    if b.targets:
+        targets = torch.randint(0, b.targets + 1, (b.batch,), generator=torch.Generator().manual_seed(0))
+        counts = {"num_contexts": b.contexts, "num_targets": targets.int().cuda()}
+    options: dict[str, Any] = {
+        "mask": wl.Mask(right=0, **counts) if b.causal else wl.Mask.full(),
+        "max_seqlen_q": longest,
+        "max_seqlen_k": longest,
+    }
+
+    def ours(deterministic: bool) -> Call:
+        def call(number: int) -> Any:
+            q, k, v, dout = inputs[number]
+            if b.softmax:
+                out, lse = flash[number][:2]
+                return wl.softmax_attention_backward(
+                    dout, q, k, v, out, lse, cu_seqlens, deterministic=deterministic, **options
+                )
+            return wl.hstu_attention_backward(dout, q, k, v, cu_seqlens, deterministic=deterministic, **options)
+
+        return call
+
+    def fa2(number: int) -> Any:
+        q, k, v, dout = inputs[number]
+        out, lse, *random_state = flash[number]
+        return torch.ops.aten._flash_attention_backward(
+            *(dout, q, k, v, out, lse, cu_seqlens, cu_seqlens, longest, longest, 0.0, b.causal, *random_state[:2]),
+            scale=b.dim**-0.5,
+        )
+
+    calls: dict[str, Call] = {"warploom": ours(False), "warploom-deterministic": ours(True), "fa2": fa2}
+    if b.shortest is None:
+        leaves = [
+            [x.unflatten(0, (b.batch, b.length)).transpose(1, 2).detach().requires_grad_() for x in each[:3]]
+            for each in inputs
+        ]
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            outs = [scaled_dot_product_attention(*each, is_causal=b.causal) for each in leaves]
+        douts = [each[3].unflatten(0, (b.batch, b.length)).transpose(1, 2) for each in inputs]
+        calls["cudnn"] = lambda number: torch.autograd.grad(
+            outs[number], leaves[number], douts[number], retain_graph=True
+        )
+    flops = 10.0 * float((lengths.double() ** 2).sum()) * b.heads * b.dim * (0.5 if b.causal else 1.0)
+    return records(b.name, calls, sets, flops, 8 * tensor_bytes, backward=True)
+
+
 def run_copy() -> list[Record]:
     """Bytes read plus bytes written."""
     size = 4 << 30
@@ -203,4 +274,6 @@ def run(name: str) -> list[Record]:
     torch.cuda.empty_cache()
     if name in BENCHMARKS:
         return run_attention(BENCHMARKS[name])
+    if name.endswith("/backward"):
+        return run_backward(BENCHMARKS[name.removesuffix("/backward")])
     return {"copy-4GiB": run_copy, "gemm-8192x8192x8192-bf16": run_gemm}[name]()

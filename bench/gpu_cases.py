@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu_report import FORWARD, Item
+from gpu_report import BACKWARD, FORWARD, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 BOUNDARIES = (0, 1, 63, 64, 65, 127, 0, 128, 129, 191, 300, 0)
@@ -363,11 +363,24 @@ SPECIAL_CHECKS = (
     "softmax-graph-capture",
     "softmax-torch-compile",
     "softmax-opcheck",
-    "refused-backward",
+    "refused-backward-bias",
     "refused-mixed-devices",
     "refused-misaligned",
     "refused-device-index",
 )
+
+# The same of gpu_backward_checks.py.
+BACKWARD_SPECIAL_CHECKS = (
+    "autograd",
+    "opcheck",
+    "torch-compile",
+    "graph-capture",
+    "nan-stays-in-its-sequence",
+    "independent-of-the-batch",
+)
+
+# What gpu_backward_checks.py differentiates.
+BACKWARD_PROBLEMS = {name: problem for name, problem in PROBLEMS.items() if problem.bias is None}
 
 # Functions of gpu_device_tests.py -> the file of kernels they run.
 DEVICE_TESTS = {
@@ -450,7 +463,12 @@ SANITIZER_PROBLEMS = {
         ),
     )
 }
-SANITIZER_CASES = (*SANITIZER_PROBLEMS, "copies")
+# backward-*: the same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
+SANITIZER_CASES = (
+    *SANITIZER_PROBLEMS,
+    *(f"backward-{name}" for name, problem in SANITIZER_PROBLEMS.items() if problem.bias is None),
+    "copies",
+)
 
 
 @dataclass(frozen=True)
@@ -528,11 +546,21 @@ def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
     items += [Item("checks", f"forward-{name}", FORWARD) for name in (*PROBLEMS, *SPECIAL_CHECKS)]
+    items += [Item("checks", f"backward-{name}", BACKWARD) for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS)]
     for tool in SANITIZER_TOOLS:
         for case in SANITIZER_CASES:
-            sources = ("tests/device/copies_test.cu",) if case == "copies" else FORWARD
+            sources = FORWARD
+            if case == "copies":
+                sources = ("tests/device/copies_test.cu",)
+            elif case.startswith("backward-"):
+                sources = BACKWARD
             items.append(Item("sanitizer", f"{tool}/{case}", sources))
     # A peer that the machine does not have leaves its records out and makes nothing stale.
     items += [Item("bench", name, FORWARD, ("warploom",)) for name in BENCHMARKS]
+    items += [
+        Item("bench", f"{name}/backward", BACKWARD, ("warploom",))
+        for name, benchmark in BENCHMARKS.items()
+        if benchmark.bias is None
+    ]
     items += [Item("bench", name, (), implementations) for name, implementations in CEILINGS.items()]
     return items

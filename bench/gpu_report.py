@@ -36,6 +36,15 @@ FORWARD = (
     "src/gpu/mma_forward_plan.h",
     *HOST_FILES,
 )
+BACKWARD = (
+    "kernels/attention/attention_backward_dq_mma.cu",
+    "kernels/attention/attention_backward_mma.cu",
+    "kernels/attention/backward_dq_sums.cu",
+    "kernels/attention/backward_row_terms.cu",
+    "src/gpu/backward_plan.cpp",
+    "src/gpu/backward_tiles.cpp",
+    *HOST_FILES,
+)
 
 Record = dict[str, Any]
 SECTIONS = ("checks", "sanitizer", "bench")
@@ -93,7 +102,9 @@ def sources_sha256(sources: tuple[str, ...], root: Path = ROOT) -> str:
 
 def item_name(section: str, record: Record) -> str:
     """The name of the item that a record belongs to."""
-    return f"{record['tool']}/{record['case']}" if section == "sanitizer" else str(record["case"])
+    if section == "sanitizer":
+        return f"{record['tool']}/{record['case']}"
+    return f"{record['case']}/backward" if record.get("pass") == "backward" else str(record["case"])
 
 
 def failed(section: str, record: Record) -> bool:

@@ -21,6 +21,7 @@ struct Schedule {
   int heads = 0;
   int pairs_in_group = 1;           ///< (sequence, head) pairs that run side by side
   bool first_tile_is_long = false;  ///< context rows see the whole history: tile 0 goes first
+  bool first_to_last = false;       ///< tiles of keys, whose first one is the longest
 
   WARPLOOM_HD constexpr long long items() const { return static_cast<long long>(query_tiles) * sequences * heads; }
 
@@ -34,7 +35,7 @@ struct Schedule {
     const int turn = inside / pairs_here;
     const long long pair = first_pair + inside % pairs_here;
     const int last_first = query_tiles - 1 - turn;
-    const int tile = first_tile_is_long ? (turn == 0 ? 0 : last_first + 1) : last_first;
+    const int tile = first_to_last ? turn : first_tile_is_long ? (turn == 0 ? 0 : last_first + 1) : last_first;
     return {tile, static_cast<int>(pair / heads), static_cast<int>(pair % heads)};
   }
 };

@@ -28,6 +28,15 @@ __device__ __forceinline__ void cp_async_small(uint32 shared, const void* global
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(global), "n"(Bytes) : "memory");
 }
 
+/// The same, or zeros when `valid` is false (then nothing is read).
+template <int Bytes>
+__device__ __forceinline__ void cp_async_small(uint32 shared, const void* global, bool valid) {
+  static_assert(Bytes == 4 || Bytes == 8);
+  const int bytes = valid ? Bytes : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(Bytes), "r"(bytes)
+               : "memory");
+}
+
 /// Closes the group of the copies this thread has issued since the last one.
 __device__ __forceinline__ void cp_async_commit_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");

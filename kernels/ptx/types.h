@@ -20,6 +20,17 @@ struct Float8E5M2 {
   unsigned char bits;
 };
 
+template <bool IsBfloat16>
+struct ElementChoice {
+  using Type = Float16;
+};
+template <>
+struct ElementChoice<true> {
+  using Type = Bfloat16;
+};
+template <bool IsBfloat16>
+using ElementOf = typename ElementChoice<IsBfloat16>::Type;
+
 /// Two floats to a pair, rounded to nearest even in one instruction (PTX ISA, cvt.rn.{f16x2,bf16x2}.f32).
 template <typename T>
 __device__ __forceinline__ uint32 pack(float low, float high);

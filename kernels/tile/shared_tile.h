@@ -65,11 +65,12 @@ __device__ __forceinline__ void zero_padding(uint32 tile) {
 template <int Rows>
 class BlockReader {
  public:
-  /// first_row: a multiple of 8.
-  __device__ __forceinline__ BlockReader(uint32 tile, int first_row) {
+  /// first_row: a multiple of 8. first_column_block: blocks are counted from it; 0, or such that no block asked for
+  /// carries past it: first_column_block & column_block == 0.
+  __device__ __forceinline__ BlockReader(uint32 tile, int first_row, int first_column_block = 0) {
     const int lane = threadIdx.x % 32;
     address_ = tile + geometry::swizzled_offset(Rows, first_row + geometry::ldmatrix_row(lane),
-                                                geometry::ldmatrix_chunk(lane));
+                                                2 * first_column_block + geometry::ldmatrix_chunk(lane));
   }
 
   /// The same blocks `bytes` (a multiple of 128) further on.

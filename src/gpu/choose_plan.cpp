@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "gpu/backward_plan.h"
 #include "gpu/mma_forward_plan.h"
 #include "gpu/reference_device.h"
 #include "problem/message.h"
@@ -9,15 +10,16 @@
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kMmaForward};
+constexpr std::array kFamilies = {&kMmaForward, &kMmaBackward, &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums};
 
 }  // namespace
 
 Status check_served(const warploom_attention& call) {
-  if (call.pass == WARPLOOM_BACKWARD) {
+  if (call.pass == WARPLOOM_BACKWARD && call.bias.kind != WARPLOOM_NO_BIAS) {
     return Status::runtime_error(
-        "the backward pass of attention does not run on a GPU yet; the forward pass does. Move the tensors to the CPU, "
-        "which serves everything");
+        "the backward pass of attention with a bias does not run on a GPU yet; without one it does. Move the tensors "
+        "to "
+        "the CPU, which serves everything");
   }
   return {};
 }
@@ -28,6 +30,7 @@ Status choose_plan(const warploom_attention& call, const DeviceInfo& device, Gpu
                                          "; the kernels need 8.0 or newer. Move the tensors to the CPU"));
   }
   plan.architecture = compile_architecture(device);
+  if (call.pass == WARPLOOM_BACKWARD) return plan_mma_backward(call, device, plan);
   return plan_mma_forward(call, device, plan);
 }
 

@@ -166,7 +166,12 @@ TEST(Plan, WhatIsNotServedIsNamed) {
     EXPECT_EQ(status.code(), StatusCode::runtime_error);
     return status.message();
   };
-  EXPECT_NE(refusal([](auto& c) { c.pass = WARPLOOM_BACKWARD; }).find("backward"), std::string::npos);
+  const std::string backward = refusal([](auto& c) {
+    c.pass = WARPLOOM_BACKWARD;
+    c.bias.kind = WARPLOOM_DENSE_BIAS;
+  });
+  EXPECT_NE(backward.find("backward"), std::string::npos);
+  EXPECT_NE(backward.find("bias"), std::string::npos);
   EXPECT_TRUE(check_served(call_of(1, 8, 1, 64)).ok());
 }
 

@@ -290,7 +290,7 @@ def test_a_whole_run_ends_fresh(
     )
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) < 150
-    assert any("warploom" in line and line.endswith("1.00") for line in lines)
+    assert any("  warploom 2.000 100 1.00" in line for line in lines)
     assert any("5.00TB" in line for line in lines)
 
 
