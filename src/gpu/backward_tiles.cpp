@@ -95,9 +95,7 @@ std::vector<Config> rows(const Table& tiles, const Config& base, const DeviceInf
   const Result<Config> chosen = choose(tiles, base, device);
   if (chosen.ok()) result.push_back(*chosen);
   const int max_dim = table_class(tiles, base.head_dim, base.value_dim);
-  // At their widest and for an odd number of chunks.
-  const bool end_of_range = base.head_dim == max_dim || base.head_dim == max_dim - 8;
-  if (!whole_table || !end_of_range) return result;
+  if (!whole_table || base.head_dim != max_dim) return result;  // at their widest
   for (const auto& tile : tiles) {
     const Config config = config_of(tile, base, device);
     const bool is_chosen = chosen.ok() && shared_map(config).bytes == shared_map(*chosen).bytes &&

@@ -15,7 +15,7 @@ Result<BackwardConfig> choose_backward_tile(const BackwardConfig& base, const De
 Result<BackwardDqConfig> choose_backward_dq_tile(const BackwardDqConfig& base, const DeviceInfo& device);
 
 /// The row that is chosen (if one is), and with `whole_table` every other row for these dimensions too: those that
-/// other devices choose. Other rows only at the ends of the row's range.
+/// other devices choose. Other rows only at their widest.
 std::vector<BackwardConfig> backward_tiles(const BackwardConfig& base, const DeviceInfo& device, bool whole_table);
 std::vector<BackwardDqConfig> backward_dq_tiles(const BackwardDqConfig& base, const DeviceInfo& device,
                                                 bool whole_table);
