@@ -142,8 +142,9 @@ KernelVariant variant_of(const ConfigKey& key) {
   return {&kMmaForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
 }
 
-/// Every score function, bias, mask and type for one head dimension. Softcap and biases only where `also_rare`: a
-/// list of all of them for all dimensions would take most of an hour to compile.
+/// Score functions, biases, masks and types for one head dimension. `also_rare`: with biases and the softcap, but not
+/// all of their combinations with each other and with float16. All of them for all dimensions would take an hour to
+/// compile.
 std::vector<AttentionForwardConfig> asked_for(int dim, bool also_rare) {
   std::vector<AttentionForwardConfig> result;
   AttentionForwardConfig asked;
@@ -151,10 +152,12 @@ std::vector<AttentionForwardConfig> asked_for(int dim, bool also_rare) {
   for (const ScoreKind score : {ScoreKind::silu, ScoreKind::softmax}) {
     for (const BiasKind bias : {BiasKind::none, BiasKind::rows16, BiasKind::rows32, BiasKind::bucketed}) {
       for (const bool softcap : {false, true}) {
-        if (!also_rare && (bias != BiasKind::none || softcap)) continue;
-        if (softcap && score == ScoreKind::silu) continue;
+        const bool rare = bias != BiasKind::none || softcap;
+        if (rare && !also_rare) continue;
+        if (softcap && (score == ScoreKind::silu || bias == BiasKind::rows32 || bias == BiasKind::bucketed)) continue;
         for (const bool bfloat16 : {true, false}) {
           for (const bool interval_mask : {false, true}) {
+            if (rare && !bfloat16 && interval_mask) continue;
             asked.score = score;
             asked.bias = bias;
             asked.softcap = softcap;
@@ -172,7 +175,7 @@ std::vector<AttentionForwardConfig> asked_for(int dim, bool also_rare) {
 std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_table) {
   std::vector<KernelVariant> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
-    const bool common = dim % 64 == 0 || dim == 32;
+    const bool common = dim == 64 || dim == 128 || dim == 256;
     for (const AttentionForwardConfig& asked : asked_for(dim, common)) {
       const int max_dim = table_class(asked);
       const Result<AttentionForwardConfig> chosen = choose_config(asked, device);
