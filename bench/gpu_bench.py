@@ -7,6 +7,7 @@ skipped.
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -164,10 +165,18 @@ def run_attention(benchmark: Benchmark) -> list[Record]:
     def without_bias(number: int) -> Any:
         return attend(*inputs[number], cu_seqlens, mask=mask, max_seqlen_q=longest, max_seqlen_k=longest)
 
+    def with_mma_sync(number: int) -> Any:
+        os.environ["WARPLOOM_KERNELS"] = "mma.sync"
+        out = warploom(number)
+        os.environ["WARPLOOM_KERNELS"] = "auto"
+        return out
+
     calls: dict[str, Call] = {"warploom": warploom}
     if b.bias is not None:
         calls["warploom-no-bias"] = without_bias
-    elif b.shortest is None:
+    else:
+        calls["warploom-mma"] = with_mma_sync
+    if b.bias is None and b.shortest is None:
         dense = [[x.unflatten(0, (b.batch, b.length)).transpose(1, 2) for x in each] for each in inputs]
 
         def sdpa(backend: Any) -> Call:
@@ -178,7 +187,7 @@ def run_attention(benchmark: Benchmark) -> list[Record]:
             return call
 
         calls |= {"fa2": sdpa(SDPBackend.FLASH_ATTENTION), "cudnn": sdpa(SDPBackend.CUDNN_ATTENTION)}
-    else:
+    elif b.bias is None:
 
         def flash(number: int) -> Any:
             return torch.ops.aten._flash_attention_forward(

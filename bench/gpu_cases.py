@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu_report import BACKWARD, FORWARD, Item
+from gpu_report import BACKWARD, FORWARD, HOPPER_FORWARD, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
+# Ends the name of an entry that keeps to the mma.sync kernels.
+MMA_ONLY = "@mma"
 BOUNDARIES = (0, 1, 63, 64, 65, 127, 0, 128, 129, 191, 300, 0)
 
 
@@ -463,12 +465,6 @@ SANITIZER_PROBLEMS = {
         ),
     )
 }
-# backward-*: the same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
-SANITIZER_CASES = (
-    *SANITIZER_PROBLEMS,
-    *(f"backward-{name}" for name, problem in SANITIZER_PROBLEMS.items() if problem.bias is None),
-    "copies",
-)
 
 
 @dataclass(frozen=True)
@@ -542,21 +538,33 @@ BENCHMARKS |= {
 CEILINGS = {"copy-4GiB": ("torch",), "gemm-8192x8192x8192-bf16": ("cublas",)}
 
 
+def both_ways(section: str, name: str, case: str) -> list[Item]:
+    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias goes to
+    the latter anyway."""
+    problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
+    if problem is not None and problem.bias is not None:
+        return [Item(section, name, FORWARD)]
+    chosen = HOPPER_FORWARD if problem is not None else (*HOPPER_FORWARD, *FORWARD)
+    return [Item(section, name, chosen), Item(section, f"{name}{MMA_ONLY}", FORWARD)]
+
+
 def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
-    items += [Item("checks", f"forward-{name}", FORWARD) for name in (*PROBLEMS, *SPECIAL_CHECKS)]
+    for name in (*PROBLEMS, *SPECIAL_CHECKS):
+        items += both_ways("checks", f"forward-{name}", name)
     items += [Item("checks", f"backward-{name}", BACKWARD) for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS)]
     for tool in SANITIZER_TOOLS:
-        for case in SANITIZER_CASES:
-            sources = FORWARD
-            if case == "copies":
-                sources = ("tests/device/copies_test.cu",)
-            elif case.startswith("backward-"):
-                sources = BACKWARD
-            items.append(Item("sanitizer", f"{tool}/{case}", sources))
+        for case, problem in SANITIZER_PROBLEMS.items():
+            items += both_ways("sanitizer", f"{tool}/{case}", case)
+            # The same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
+            if problem.bias is None:
+                items.append(Item("sanitizer", f"{tool}/backward-{case}", BACKWARD))
+        items.append(Item("sanitizer", f"{tool}/copies", ("tests/device/copies_test.cu",)))
     # A peer that the machine does not have leaves its records out and makes nothing stale.
-    items += [Item("bench", name, FORWARD, ("warploom",)) for name in BENCHMARKS]
+    for name, benchmark in BENCHMARKS.items():
+        ours = ("warploom",) if benchmark.bias else ("warploom", "warploom-mma")
+        items.append(Item("bench", name, (*HOPPER_FORWARD, *FORWARD), ours))
     items += [
         Item("bench", f"{name}/backward", BACKWARD, ("warploom",))
         for name, benchmark in BENCHMARKS.items()

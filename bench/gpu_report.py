@@ -46,6 +46,14 @@ BACKWARD = (
     *HOST_FILES,
 )
 
+# The Hopper kernel, which takes what it can of the forward calls on an H200; mma.sync kernels take the rest.
+HOPPER_FORWARD = (
+    "kernels/attention/attention_forward_hopper.cu",
+    "src/gpu/hopper_forward_plan.cpp",
+    "src/gpu/hopper_forward_plan.h",
+    "src/gpu/tensor_map.cpp",
+    *HOST_FILES,
+)
 Record = dict[str, Any]
 SECTIONS = ("checks", "sanitizer", "bench")
 

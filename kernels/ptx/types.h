@@ -67,6 +67,13 @@ __device__ __forceinline__ float2 unpack<Bfloat16>(uint32 pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
 
+/// Both values of a pair of bfloat16 times a pair's (PTX ISA, "mul.bf16x2", sm_90).
+__device__ __forceinline__ uint32 multiply_bfloat16(uint32 a, uint32 b) {
+  uint32 product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
 /// The smaller ones of two pairs; a NaN gives way to a number.
 template <typename T>
 __device__ __forceinline__ uint32 min_pair(uint32 a, uint32 b);

@@ -82,7 +82,7 @@ Result<std::vector<gpu::KernelVariant>> kernels_for(const std::string& name, con
       return Status::invalid_value("case " + name + ": " + served.message());
     }
     const auto plan = std::make_unique<gpu::GpuPlan>();
-    if (Status planned = gpu::choose_plan(*call, device, *plan); !planned.ok()) return planned;
+    if (Status planned = gpu::choose_plan(*call, device, /*cuda=*/nullptr, *plan); !planned.ok()) return planned;
     for (int n = 0; n < plan->launch_count; ++n) {
       const gpu::PlannedLaunch& launch = plan->launches[static_cast<std::size_t>(n)];
       result.push_back(launch.family->variant(launch.config));

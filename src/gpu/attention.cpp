@@ -127,7 +127,7 @@ auto on_device(const warploom_attention& call, Body body) -> decltype(body(std::
   const Result<warploom_attention> resolved = resolve(call, **cuda);
   if (!resolved.ok()) return resolved.status();
   Prepared prepared{{}, *resolved, std::move(*device), *cuda};
-  if (Status status = choose_plan(prepared.call, prepared.device, prepared.plan); !status.ok()) return status;
+  if (Status status = choose_plan(prepared.call, prepared.device, *cuda, prepared.plan); !status.ok()) return status;
   return body(prepared);
 }
 
@@ -177,7 +177,18 @@ Status launch_with_scratch(Prepared& prepared) {
 
 Status run(const warploom_attention& call) {
   return on_device(call, [](Prepared& prepared) -> Status {
-    return prepared.plan.scratch_bytes > 0 ? launch_with_scratch(prepared) : launch_all(prepared);
+    GpuPlan& plan = prepared.plan;
+    if (plan.scratch_left_cleared) {
+      const Result<DevicePointer> kept =
+          memory_of_stream(*prepared.cuda, prepared.call.device_index, plan.scratch_bytes,
+                           static_cast<StreamHandle>(prepared.call.stream));
+      if (!kept.ok()) return kept.status();
+      if (*kept != 0) {
+        plan.bind_scratch(plan, *kept);
+        return launch_all(prepared);
+      }
+    }
+    return plan.scratch_bytes > 0 ? launch_with_scratch(prepared) : launch_all(prepared);
   });
 }
 

@@ -3,14 +3,17 @@
 #include <array>
 
 #include "gpu/backward_plan.h"
+#include "gpu/hopper_forward_plan.h"
 #include "gpu/mma_forward_plan.h"
 #include "gpu/reference_device.h"
+#include "gpu/settings.h"
 #include "problem/message.h"
 
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kMmaForward, &kMmaBackward, &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums};
+constexpr std::array kFamilies = {&kHopperForward, &kMmaForward,       &kMmaBackward,
+                                  &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums};
 
 }  // namespace
 
@@ -24,13 +27,16 @@ Status check_served(const warploom_attention& call) {
   return {};
 }
 
-Status choose_plan(const warploom_attention& call, const DeviceInfo& device, GpuPlan& plan) {
+Status choose_plan(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda, GpuPlan& plan) {
   if (device.major < 8) {
     return Status::runtime_error(message(device.name, " has compute capability ", device.major, ".", device.minor,
                                          "; the kernels need 8.0 or newer. Move the tensors to the CPU"));
   }
   plan.architecture = compile_architecture(device);
   if (call.pass == WARPLOOM_BACKWARD) return plan_mma_backward(call, device, plan);
+  const Result<bool> only_mma = only_mma_sync();
+  if (!only_mma.ok()) return only_mma.status();
+  if (!*only_mma && hopper_forward_serves(call, device, cuda)) return plan_hopper_forward(call, device, cuda, plan);
   return plan_mma_forward(call, device, plan);
 }
 

@@ -73,12 +73,14 @@ std::string bind_all(const DynamicLibrary& library, Driver& driver) {
   bind("cuMemFreeAsync", driver.cuMemFreeAsync);
   bind("cuPointerGetAttribute", driver.cuPointerGetAttribute);
   bind("cuStreamSynchronize", driver.cuStreamSynchronize);
+  bind("cuStreamIsCapturing", driver.cuStreamIsCapturing);
   bind("cuEventCreate", driver.cuEventCreate);
   bind("cuEventDestroy_v2", driver.cuEventDestroy);
   bind("cuEventRecord", driver.cuEventRecord);
   bind("cuEventSynchronize", driver.cuEventSynchronize);
   bind("cuEventElapsedTime", driver.cuEventElapsedTime);
   (void)library.bind("cuTensorMapEncodeTiled", driver.cuTensorMapEncodeTiled);
+  (void)library.bind("cuStreamGetId", driver.cuStreamGetId);
   return missing;
 }
 

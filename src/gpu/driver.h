@@ -89,13 +89,15 @@ struct Driver {
   DriverResult (*cuPointerGetAttribute)(void* value, int attribute, DevicePointer) = nullptr;
 
   DriverResult (*cuStreamSynchronize)(StreamHandle) = nullptr;
+  DriverResult (*cuStreamIsCapturing)(StreamHandle, int* status) = nullptr;  ///< 0: not being captured
   DriverResult (*cuEventCreate)(EventHandle*, unsigned flags) = nullptr;
   DriverResult (*cuEventDestroy)(EventHandle) = nullptr;
   DriverResult (*cuEventRecord)(EventHandle, StreamHandle) = nullptr;
   DriverResult (*cuEventSynchronize)(EventHandle) = nullptr;
   DriverResult (*cuEventElapsedTime)(float* milliseconds, EventHandle start, EventHandle end) = nullptr;
 
-  /// Null in a driver from before Hopper; gpu/tensor_map.h calls it.
+  /// Null in drivers from before CUDA 12: ids of streams (never used again), and tensor maps (gpu/tensor_map.h).
+  DriverResult (*cuStreamGetId)(StreamHandle, unsigned long long* id) = nullptr;
   DriverResult (*cuTensorMapEncodeTiled)(void* map, int element_type, std::uint32_t rank, DevicePointer address,
                                          const std::uint64_t* dims, const std::uint64_t* strides,
                                          const std::uint32_t* box, const std::uint32_t* element_strides, int interleave,

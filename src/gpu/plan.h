@@ -80,7 +80,13 @@ struct PlannedLaunch {
 struct GpuPlan {
   static constexpr int kMaxLaunches = 4;
 
-  GpuPlan() : launch_count(0), scratch_bytes(0), cleared_bytes(0), bind_scratch(nullptr), describe(nullptr) {}
+  GpuPlan()
+      : launch_count(0),
+        scratch_bytes(0),
+        cleared_bytes(0),
+        scratch_left_cleared(false),
+        bind_scratch(nullptr),
+        describe(nullptr) {}
   GpuPlan(const GpuPlan&) = delete;
   GpuPlan& operator=(const GpuPlan&) = delete;
 
@@ -89,6 +95,9 @@ struct GpuPlan {
   /// before the first launch.
   std::size_t scratch_bytes;
   std::size_t cleared_bytes;
+  /// The launches leave the scratch memory as they found it, all of it cleared: a few bytes that stay with the stream
+  /// may serve, which costs nothing a call.
+  bool scratch_left_cleared;
   /// Tells the launches' arguments where the scratch memory is; needed when there is some.
   void (*bind_scratch)(GpuPlan& plan, DevicePointer scratch);
   /// Adds to `json` what `explain` says beside the common part.

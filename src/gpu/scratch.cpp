@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace warploom::gpu {
 namespace {
@@ -48,6 +49,26 @@ Result<Scratch> Scratch::allocate(const Driver& cuda, int device, std::size_t by
     return driver_status(cuda, result, "allocating " + std::to_string(bytes) + " bytes of scratch memory");
   }
   return Scratch(cuda, stream, address);
+}
+
+Result<DevicePointer> memory_of_stream(const Driver& cuda, int device, std::size_t bytes, StreamHandle stream) {
+  constexpr std::size_t kMostStreams = 1000;
+  static std::mutex mutex;
+  static std::map<std::pair<int, unsigned long long>, DevicePointer>& known =
+      *new std::map<std::pair<int, unsigned long long>, DevicePointer>;
+  int capturing = 1;
+  unsigned long long id = 0;
+  if (bytes > kStreamMemoryBytes || cuda.cuStreamGetId == nullptr) return DevicePointer{0};
+  if (cuda.cuStreamIsCapturing(stream, &capturing) != 0 || capturing != 0) return DevicePointer{0};
+  if (cuda.cuStreamGetId(stream, &id) != 0) return DevicePointer{0};
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find({device, id}); found != known.end()) return found->second;
+  if (known.size() >= kMostStreams) return DevicePointer{0};
+  Result<Scratch> memory = Scratch::allocate(cuda, device, kStreamMemoryBytes, stream);
+  if (!memory.ok()) return memory.status();
+  const DriverResult result = cuda.cuMemsetD8Async(memory->address(), 0, kStreamMemoryBytes, stream);
+  if (result != 0) return driver_status(cuda, result, "clearing scratch memory");
+  return known.emplace(std::pair(device, id), memory->keep()).first->second;
 }
 
 Scratch::~Scratch() {

@@ -25,6 +25,8 @@ class Scratch {
   ~Scratch();
 
   DevicePointer address() const { return address_; }
+  /// The memory is the caller's from here on.
+  DevicePointer keep() { return std::exchange(address_, 0); }
 
  private:
   Scratch(const Driver& cuda, StreamHandle stream, DevicePointer address)
@@ -34,5 +36,12 @@ class Scratch {
   StreamHandle stream_;
   DevicePointer address_;
 };
+
+/// Memory that stays with the stream: cleared when it is first given out, and for kernels that leave it cleared. 0 when
+/// there is none to give: the stream is being captured (its graph may run beside the stream), it has no id, `bytes` is
+/// above kStreamMemoryBytes, or more than a thousand streams have some. The device's context is current. Error:
+/// runtime_error with the driver's words.
+inline constexpr std::size_t kStreamMemoryBytes = 256;
+Result<DevicePointer> memory_of_stream(const Driver& cuda, int device, std::size_t bytes, StreamHandle stream);
 
 }  // namespace warploom::gpu

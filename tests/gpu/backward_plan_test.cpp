@@ -41,7 +41,7 @@ warploom_attention call_of(uint32_t op, int64_t batch, int64_t max_seqlen, int64
 
 std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const DeviceInfo& device) {
   auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call, device, *plan);
+  const Status status = choose_plan(call, device, nullptr, *plan);
   EXPECT_TRUE(status.ok()) << status.message();
   return plan;
 }

@@ -180,7 +180,8 @@ FAKE_PUBLIC int cuMemcpyDtoHAsync_v2(void*, unsigned long long, std::size_t, voi
   return 1;
 }
 FAKE_PUBLIC int cuMemsetD8Async(unsigned long long, unsigned char, std::size_t, void*) {
-  return 1;
+  ++state.memory_sets;
+  return 0;
 }
 FAKE_PUBLIC int cuMemPoolCreate(void** pool, const void*) {
   *pool = reinterpret_cast<void*>(static_cast<std::size_t>(0x300 + ++state.pools_made));
@@ -194,7 +195,7 @@ FAKE_PUBLIC int cuMemAllocFromPoolAsync(unsigned long long* address, std::size_t
   const std::lock_guard lock(mutex);
   if (bytes > 1ull << 40) return 2;
   ++state.scratch_live;
-  *address = 0x10000;
+  *address = 0x10000ull * static_cast<unsigned>(state.scratch_live);
   return 0;
 }
 FAKE_PUBLIC int cuMemFreeAsync(unsigned long long, void*) {
@@ -209,6 +210,14 @@ FAKE_PUBLIC int cuPointerGetAttribute(void* value, int attribute, unsigned long 
   return 0;
 }
 FAKE_PUBLIC int cuStreamSynchronize(void*) {
+  return 0;
+}
+FAKE_PUBLIC int cuStreamIsCapturing(void*, int* status) {
+  *status = state.capturing;
+  return 0;
+}
+FAKE_PUBLIC int cuStreamGetId(void* stream, unsigned long long* id) {
+  *id = reinterpret_cast<unsigned long long>(stream);
   return 0;
 }
 FAKE_PUBLIC int cuEventCreate(void**, unsigned) {

@@ -34,6 +34,8 @@ struct FakeDriverState {
   int pools_made = 0;
   unsigned long long pool_keeps = 0;  ///< release threshold of the pool made last
   int scratch_live = 0;               ///< allocations from pools minus frees
+  int capturing = 0;                  ///< what cuStreamIsCapturing says
+  int memory_sets = 0;
 };
 
 /// Two devices like an H200; memory addresses below 0x1000 are unknown to it, odd ones are pinned host memory.

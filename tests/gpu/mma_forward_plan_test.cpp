@@ -39,7 +39,8 @@ warploom_attention call_of(int64_t batch, int64_t max_seqlen, int64_t heads, int
 /// A plan that must succeed.
 std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const DeviceInfo& device) {
   auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call, device, *plan);
+  plan->architecture = compile_architecture(device);
+  const Status status = plan_mma_forward(call, device, *plan);
   EXPECT_TRUE(status.ok()) << status.message();
   return plan;
 }
@@ -153,7 +154,7 @@ TEST(Plan, ScalarsFollowTheirDefaults) {
 
 TEST(Plan, MoreTilesThanALaunchTakesIsRefused) {
   const auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call_of(int64_t{1} << 20, 1 << 20, 4, 64), device_of("sm_90a"), *plan);
+  const Status status = choose_plan(call_of(int64_t{1} << 20, 1 << 20, 4, 64), device_of("sm_90a"), nullptr, *plan);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.message().find("Split the batch"), std::string::npos);
 }
@@ -178,7 +179,7 @@ TEST(Plan, WhatIsNotServedIsNamed) {
 TEST(Plan, DevicesBeforeAmpereAndUnknownArchitecturesAreRefused) {
   DeviceInfo old = device_of("sm_80");
   old.major = 7;
-  EXPECT_FALSE(choose_plan(call_of(1, 8, 1, 64), old, *std::make_unique<GpuPlan>()).ok());
+  EXPECT_FALSE(choose_plan(call_of(1, 8, 1, 64), old, nullptr, *std::make_unique<GpuPlan>()).ok());
   EXPECT_FALSE(reference_device({7, 5, false}).ok());
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -36,6 +37,30 @@ TEST_F(ScratchWithFake, RefusalNamesTheBytes) {
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.status().message().find("1125899906842624 bytes"), std::string::npos);
   EXPECT_EQ(state().scratch_live, 0);
+}
+
+TEST_F(ScratchWithFake, MemoryOfAStreamIsClearedOnceAndStays) {
+  const Driver& cuda = **driver();
+  const auto stream = [](std::uintptr_t id) { return reinterpret_cast<StreamHandle>(id); };
+  const int live = state().scratch_live, sets = state().memory_sets;
+  const Result<DevicePointer> first = memory_of_stream(cuda, 0, 8, stream(0x501));
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  EXPECT_NE(*first, 0u);
+  EXPECT_EQ(*memory_of_stream(cuda, 0, 8, stream(0x501)), *first);
+  EXPECT_EQ(state().memory_sets - sets, 1);
+  EXPECT_EQ(state().scratch_live - live, 1) << "it is not given back";
+  EXPECT_NE(*memory_of_stream(cuda, 0, 8, stream(0x502)), *first);
+  EXPECT_NE(*memory_of_stream(cuda, 1, 8, stream(0x501)), *first) << "the same id on another device";
+}
+
+TEST_F(ScratchWithFake, ACapturedStreamAndALargeWishGetNoMemoryOfTheStream) {
+  const auto stream = reinterpret_cast<StreamHandle>(std::uintptr_t{0x601});
+  const int live = state().scratch_live;
+  state().capturing = 1;
+  EXPECT_EQ(*memory_of_stream(**driver(), 0, 8, stream), 0u);
+  state().capturing = 0;
+  EXPECT_EQ(*memory_of_stream(**driver(), 0, kStreamMemoryBytes + 1, stream), 0u);
+  EXPECT_EQ(state().scratch_live, live);
 }
 
 }  // namespace
