@@ -34,9 +34,11 @@ constexpr int kDqColumnWarps = kConfig.warps / kConfig.dq_row_warps;
 constexpr int kDqRowBlocks = kConfig.query_rows / 16 / kConfig.dq_row_warps;  // m16 of dQ
 constexpr int kDqColumns = column_blocks(kConfig.head_dim, kDqColumnWarps);   // n16 of dQ
 constexpr int kQueryWords = kConfig.query_rows / 32;
-// Steps of the products' loops side by side: many hide the latency of loads, but where lists of intervals, exponents or
-// the cap take registers too, they would spill.
-constexpr bool kFewRegisters = kConfig.interval_mask || !kConfig.bfloat16 || kConfig.softcap;
+// Steps of the products' loops side by side: many hide the latency of loads, but where lists of intervals, exponents,
+// the cap, or columns that no power of two divides take registers too, they would spill.
+constexpr bool kOddColumns = kSharing > 1 && kConfig.head_dim <= 128 && kConfig.value_dim <= 128 &&
+                             (kConfig.head_dim % 64 != 0 || kConfig.value_dim % 64 != 0);
+constexpr bool kFewRegisters = kConfig.interval_mask || !kConfig.bfloat16 || kConfig.softcap || kOddColumns;
 constexpr int kUnroll = kFewRegisters ? 2 : 16;
 constexpr int kDqUnroll = kFewRegisters || kConfig.head_dim > 128 ? 1 : 4;
 static_assert(kKeyBlocks == 1 || kKeyBlocks == 2);
