@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+import gpu_gemm
 import torch
 import warploom as wl
 from gpu_cases import BENCHMARKS, Benchmark
@@ -272,11 +273,9 @@ def run_copy() -> list[Record]:
     return records("copy-4GiB", {"torch": lambda _: target.copy_(source)}, 1, 0.0, 2 * size, "uint8")
 
 
-def run_gemm() -> list[Record]:
-    n = 8192
-    inputs = [[torch.randn(n, n, device="cuda").bfloat16() for _ in range(2)] for _ in range(2)]
-    calls: dict[str, Call] = {"cublas": lambda number: inputs[number][0] @ inputs[number][1]}
-    return records("gemm-8192x8192x8192-bf16", calls, 2, 2.0 * n**3, 3 * n * n * 2)
+def run_gemm(name: str) -> list[Record]:
+    calls, sets, flops, moved = gpu_gemm.benchmark(name, ROTATED_BYTES)
+    return records(name, calls, sets, flops, moved)
 
 
 def run(name: str) -> list[Record]:
@@ -285,4 +284,6 @@ def run(name: str) -> list[Record]:
         return run_attention(BENCHMARKS[name])
     if name.endswith("/backward"):
         return run_backward(BENCHMARKS[name.removesuffix("/backward")])
-    return {"copy-4GiB": run_copy, "gemm-8192x8192x8192-bf16": run_gemm}[name]()
+    if name in gpu_gemm.BENCHMARKS:
+        return run_gemm(name)
+    return {"copy-4GiB": run_copy}[name]()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu_report import BACKWARD, FORWARD, HOPPER_FORWARD, Item
+import gpu_gemm_cases
+from gpu_report import BACKWARD, FORWARD, HOPPER_FORWARD, HOST_FILES, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -534,8 +535,9 @@ BENCHMARKS |= {
         Benchmark(8, 4096, 128, softmax=True, bias=bias),
     )
 }
-# What the machine can do: bytes moved by a copy, and the library's matrix product.
-CEILINGS = {"copy-4GiB": ("torch",), "gemm-8192x8192x8192-bf16": ("cublas",)}
+# What the machine can do: bytes moved by a copy. The library's matrix product is measured beside ours.
+CEILINGS = {"copy-4GiB": ("torch",)}
+GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
 
 
 def both_ways(section: str, name: str, case: str) -> list[Item]:
@@ -554,6 +556,7 @@ def all_items() -> list[Item]:
     for name in (*PROBLEMS, *SPECIAL_CHECKS):
         items += both_ways("checks", f"forward-{name}", name)
     items += [Item("checks", f"backward-{name}", BACKWARD) for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS)]
+    items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
     for tool in SANITIZER_TOOLS:
         for case, problem in SANITIZER_PROBLEMS.items():
             items += both_ways("sanitizer", f"{tool}/{case}", case)
@@ -570,5 +573,6 @@ def all_items() -> list[Item]:
         for name, benchmark in BENCHMARKS.items()
         if benchmark.bias is None
     ]
+    items += [Item("bench", name, GEMM, ("warploom",)) for name in gpu_gemm_cases.BENCHMARKS]
     items += [Item("bench", name, (), implementations) for name, implementations in CEILINGS.items()]
     return items

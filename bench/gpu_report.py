@@ -24,6 +24,7 @@ HOST_FILES = (
     "src/gpu/attention.cpp",
     "src/gpu/choose_plan.cpp",
     "src/gpu/device_call.cpp",
+    "src/gpu/launch_plan.cpp",
     "src/gpu/module.cpp",
     "src/gpu/module.h",
     "src/gpu/plan.cpp",

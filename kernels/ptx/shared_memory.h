@@ -52,6 +52,17 @@ __device__ __forceinline__ void store_shared_4(uint32 address, uint32 value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ void store_shared_8(uint32 address, float2 value) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(value.x), "f"(value.y) : "memory");
+}
+
+/// From any CTA of the cluster; `address` comes from map_shared (PTX ISA, "ld", .shared::cluster).
+__device__ __forceinline__ float2 load_shared_cluster_8(uint32 address) {
+  float2 value;
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ void store_shared_16(uint32 address, uint4 value) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
                "r"(value.w)

@@ -1,12 +1,11 @@
 #include "gpu/attention.h"
 
 #include <cstring>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "gpu/choose_plan.h"
+#include "gpu/launch_plan.h"
 #include "gpu/module.h"
 #include "gpu/scratch.h"
 #include "problem/message.h"
@@ -71,41 +70,6 @@ Result<warploom_attention> resolve(const warploom_attention& call, const Driver&
   return resolved;
 }
 
-/// A kernel's family and configuration, and a device.
-struct LoadedKey {
-  const KernelFamily* family;
-  ConfigKey config;
-  int device;
-
-  bool operator==(const LoadedKey&) const = default;
-};
-
-struct LoadedKeyHash {
-  size_t operator()(const LoadedKey& key) const {
-    size_t hash = reinterpret_cast<size_t>(key.family) ^ static_cast<size_t>(key.device);
-    for (const int member : key.config) hash = hash * 1000003u ^ static_cast<size_t>(member);
-    return hash;
-  }
-};
-
-/// The loaded kernel of a launch: a table look-up when the process has used it before.
-Result<const LoadedKernel*> loaded_kernel(const PlannedLaunch& planned, const Architecture& architecture, int device) {
-  static std::mutex mutex;
-  static std::unordered_map<LoadedKey, const LoadedKernel*, LoadedKeyHash> loaded;
-  const LoadedKey key{planned.family, planned.config, device};
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto found = loaded.find(key); found != loaded.end()) return found->second;
-  }
-  const Result<CubinPointer> cubin = compiler().get(planned.family->request(planned.config, architecture));
-  if (!cubin.ok()) return cubin.status();
-  const Result<const LoadedKernel*> kernel = load_kernel(*cubin, device, planned.shared_bytes);
-  if (!kernel.ok()) return kernel;
-  const std::lock_guard lock(mutex);
-  loaded.emplace(key, *kernel);
-  return kernel;
-}
-
 /// A call on its device: plan, resolved description, driver.
 struct Prepared {
   GpuPlan plan;
@@ -146,11 +110,7 @@ Status for_each_kernel(Prepared& prepared, Body body) {
 
 Status launch_all(Prepared& prepared) {
   return for_each_kernel(prepared, [&](PlannedLaunch& planned, const LoadedKernel& kernel) -> Status {
-    LaunchShape shape;
-    shape.grid_x = static_cast<uint32_t>(planned.ctas);
-    shape.block_x = static_cast<uint32_t>(planned.threads);
-    void* arguments[] = {planned.params};
-    return launch(kernel, shape, static_cast<StreamHandle>(prepared.call.stream), arguments);
+    return launch(kernel, planned, static_cast<StreamHandle>(prepared.call.stream));
   });
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "gpu/backward_plan.h"
+#include "gpu/gemm_plan.h"
 #include "gpu/hopper_forward_plan.h"
 #include "gpu/mma_forward_plan.h"
 #include "gpu/reference_device.h"
@@ -13,7 +14,7 @@ namespace warploom::gpu {
 namespace {
 
 constexpr std::array kFamilies = {&kHopperForward, &kMmaForward,       &kMmaBackward,
-                                  &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums};
+                                  &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums, &kGemm};
 
 }  // namespace
 
