@@ -90,7 +90,6 @@ void cut_backward(const warploom_attention& call, Plan& plan) {
   const BiasGradient gradient = bias_gradient(call);
   plan.chunk_keys = chunk_keys(call);
   plan.thread_scratch = backward_scratch(call, info, plan.chunk_keys);
-  cut_shares({}, plan);
   if (call.batch == 0) return;
   const auto key_heads = static_cast<int32_t>(gradient.wanted && gradient.over_heads ? 1 : call.key_heads);
   const auto heads_a_unit = static_cast<int32_t>(call.key_heads / key_heads);

@@ -178,14 +178,12 @@ void run_item(const Plan& plan, const ForwardItem& item, const ForwardItem* next
   const bool biased = bias.kind != WARPLOOM_NO_BIAS;
   ReadAhead ahead;
 
-  for (int column = seen.next_column(0); column < s.seqlen_k();) {
-    const Interval keys = {column / kKeyTile * kKeyTile,
-                           geometry::min_of((column / kKeyTile + 1) * kKeyTile, s.seqlen_k())};
+  Interval next_keys;
+  for (Interval keys = key_tile(s, seen.next_column(0)); !keys.empty(); keys = next_keys) {
     load_key_tile(t, call, k, v, keys.begin, keys.end - keys.begin);
-    column = seen.next_column(keys.end);
-    const int next_key = column / kKeyTile * kKeyTile;
+    next_keys = key_tile(s, seen.next_column(keys.end));
     ahead.restart(2 * int64_t{rows});  // each row is in two products of the tile
-    look_ahead(plan, item, next, {next_key, geometry::min_of(next_key + kKeyTile, s.seqlen_k())}, ahead);
+    look_ahead(plan, item, next, next_keys, ahead);
     for (int block_row = 0; block_row < rows; block_row += kRowBlock) {
       const TilePlace place = {first + block_row, keys.begin, block_row};
       ScorePart parts[kRowBlock / kStrip];

@@ -20,6 +20,12 @@ constexpr int64_t padded_dim(int64_t dim) {
   return (dim + 15) / 16 * 16;
 }
 
+/// The key tile that holds a column; empty when the column is past the sequence's keys.
+inline geometry::Interval key_tile(const Sequence& s, int column) {
+  const int begin = column / kKeyTile * kKeyTile;
+  return {begin, geometry::min_of(begin + kKeyTile, s.seqlen_k())};
+}
+
 /// What a call asks for, resolved once.
 struct CallInfo {
   const warploom_attention* call = nullptr;
@@ -63,9 +69,9 @@ struct Plan {
   std::vector<ForwardItem> forward;
   int chunk_keys = kKeyTile;
   std::vector<BackwardUnit> backward;
-  std::vector<size_t> shares;  ///< a thread takes items or units [shares[n], shares[n + 1]) at once
-  size_t thread_scratch = 0;   ///< floats, each thread
-  size_t shared_scratch = 0;   ///< bytes, the call
+  std::vector<size_t> shares = {0};  ///< a thread takes items or units [shares[n], shares[n + 1]) at once
+  size_t thread_scratch = 0;         ///< floats, each thread
+  size_t shared_scratch = 0;         ///< bytes, the call
 };
 
 /// The plan of a validated call. Nothing in it that decides a result's bits depends on the number of threads.

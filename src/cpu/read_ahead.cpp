@@ -45,7 +45,7 @@ void look_ahead(const Plan& plan, const ForwardItem& item, const ForwardItem* ne
   ahead.add({other.query(call.q, call.head_dim, next->head)}, rows.begin, rows.end);
   const int tile = has_interval_mask(call) ? 0 : geometry::visible_to_any(s.mask, rows).next_tile(0, kKeyTile);
   if (tile == geometry::kUnbounded) return;
-  add_keys(other, next->head, {tile * kKeyTile, std::min((tile + 1) * kKeyTile, s.seqlen_k())});
+  add_keys(other, next->head, key_tile(s, tile * kKeyTile));
 }
 
 void look_ahead(const Plan& plan, const BackwardPlace& place, ReadAhead& ahead) {
