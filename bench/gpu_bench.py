@@ -7,10 +7,12 @@ skipped.
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
 from typing import Any
 
+import gpu_gemm
 import torch
 import warploom as wl
 from gpu_cases import BENCHMARKS, Benchmark
@@ -33,7 +35,7 @@ def lengths_of(benchmark: Benchmark) -> torch.Tensor:
     return torch.randint(benchmark.shortest, benchmark.length + 1, (benchmark.batch,), generator=generator)
 
 
-def measure(calls: dict[str, Call], sets: int) -> dict[str, list[list[float]]]:
+def measure(calls: dict[str, Call], sets: int, count: int = CALLS) -> dict[str, list[list[float]]]:
     """Milliseconds of every call, for each implementation a list of ROUNDS rounds."""
     for call in calls.values():
         for number in range(2 * sets):
@@ -44,7 +46,7 @@ def measure(calls: dict[str, Call], sets: int) -> dict[str, list[list[float]]]:
         names = list(calls)
         for name in names[round_number % len(names) :] + names[: round_number % len(names)]:
             events = [
-                (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(CALLS)
+                (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)
             ]
             torch.cuda._sleep(BUSY_CYCLES)
             for number, (begin, end) in enumerate(events):
@@ -85,20 +87,26 @@ def present(calls: dict[str, Call]) -> tuple[dict[str, Call], dict[str, str]]:
 
 
 def records(
-    case: str, calls: dict[str, Call], sets: int, flops: float, moved: int, dtype: str = "bfloat16"
+    case: str,
+    calls: dict[str, Call],
+    sets: int,
+    flops: float,
+    moved: int,
+    dtype: str = "bfloat16",
+    backward: bool = False,
 ) -> list[Record]:
     calls, left_out = present(calls)
     memory = {name: peak_memory(call) for name, call in calls.items()}
     device = torch.cuda.get_device_name()
     made = []
-    for name, rounds in measure(calls, sets).items():
+    for name, rounds in measure(calls, sets, CALLS // 2 if backward else CALLS).items():
         for number, times in enumerate(rounds, 1):
             median = statistics.median(times)
             tenths = statistics.quantiles(times, n=10)
             made.append(
                 {
                     "case": case,
-                    "pass": "forward",
+                    "pass": "backward" if backward else "forward",
                     "implementation": name,
                     "device": device,
                     "dtype": dtype,
@@ -113,6 +121,23 @@ def records(
     if left_out:
         made[0]["left_out"] = left_out
     return made
+
+
+def bias_of(benchmark: Benchmark, lengths: torch.Tensor, generator: torch.Generator) -> tuple[Any, int]:
+    """The case's bias, and how many of its bytes a call must read at least."""
+    b = benchmark
+    longest, total = int(lengths.max()), int(lengths.sum())
+    if b.bias == "rab":
+        values = torch.empty(b.batch, b.heads, longest, longest, dtype=torch.bfloat16, device="cuda")
+        values.normal_(generator=generator)
+        seen = float((lengths.double() ** 2).sum()) * b.heads * (0.5 if b.causal else 1.0)
+        return wl.DenseBias(values, rows="k"), int(2 * seen)
+    if b.bias == "rab-bucketed":
+        tables = [torch.randn(b.heads, n, generator=generator, device="cuda") for n in (longest, 128)]
+        # Half an hour between two actions, on average.
+        steps = torch.rand(total, generator=generator, device="cuda").mul(3600).long()
+        return wl.BucketedBias(*tables, steps.cumsum(0)), 8 * total
+    return None, 0
 
 
 def run_attention(benchmark: Benchmark) -> list[Record]:
@@ -132,12 +157,27 @@ def run_attention(benchmark: Benchmark) -> list[Record]:
         targets = torch.randint(0, b.targets + 1, (b.batch,), generator=torch.Generator().manual_seed(0))
         counts = {"num_contexts": b.contexts, "num_targets": targets.int().cuda()}
     mask = wl.Mask(right=0, **counts) if b.causal else wl.Mask.full()
+    attend = wl.softmax_attention if b.softmax else wl.hstu_attention
+    bias, bias_bytes = bias_of(b, lengths, generator)
 
     def warploom(number: int) -> Any:
-        return wl.hstu_attention(*inputs[number], cu_seqlens, mask=mask, max_seqlen_q=longest, max_seqlen_k=longest)
+        return attend(*inputs[number], cu_seqlens, mask=mask, bias=bias, max_seqlen_q=longest, max_seqlen_k=longest)
+
+    def without_bias(number: int) -> Any:
+        return attend(*inputs[number], cu_seqlens, mask=mask, max_seqlen_q=longest, max_seqlen_k=longest)
+
+    def with_mma_sync(number: int) -> Any:
+        os.environ["WARPLOOM_KERNELS"] = "mma.sync"
+        out = warploom(number)
+        os.environ["WARPLOOM_KERNELS"] = "auto"
+        return out
 
     calls: dict[str, Call] = {"warploom": warploom}
-    if b.shortest is None:
+    if b.bias is not None:
+        calls["warploom-no-bias"] = without_bias
+    else:
+        calls["warploom-mma"] = with_mma_sync
+    if b.bias is None and b.shortest is None:
         dense = [[x.unflatten(0, (b.batch, b.length)).transpose(1, 2) for x in each] for each in inputs]
 
         def sdpa(backend: Any) -> Call:
@@ -148,7 +188,7 @@ def run_attention(benchmark: Benchmark) -> list[Record]:
             return call
 
         calls |= {"fa2": sdpa(SDPBackend.FLASH_ATTENTION), "cudnn": sdpa(SDPBackend.CUDNN_ATTENTION)}
-    else:
+    elif b.bias is None:
 
         def flash(number: int) -> Any:
             return torch.ops.aten._flash_attention_forward(
@@ -157,7 +197,72 @@ def run_attention(benchmark: Benchmark) -> list[Record]:
 
         calls["fa2"] = flash
     flops = 4.0 * float((lengths.double() ** 2).sum()) * b.heads * b.dim * (0.5 if b.causal else 1.0)
-    return records(b.name, calls, sets, flops, 4 * tensor_bytes)
+    return records(b.name, calls, sets, flops, 4 * tensor_bytes + bias_bytes)
+
+
+def run_backward(benchmark: Benchmark) -> list[Record]:
+    """Gradients of q, k and v; 2.5 times the work of the forward pass. Peers differentiate softmax attention."""
+    b = benchmark
+    lengths = lengths_of(b)
+    total, longest = int(lengths.sum()), int(lengths.max())
+    cu_seqlens = torch.cat((torch.zeros(1, dtype=torch.long), lengths.cumsum(0))).int().cuda()
+    tensor_bytes = total * b.heads * b.dim * 2
+    sets = max(2, -(-ROTATED_BYTES // (8 * tensor_bytes)))
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    shape = (total, b.heads, b.dim)
+    inputs = [
+        [torch.randn(shape, generator=generator, device="cuda").bfloat16() for _ in range(4)] for _ in range(sets)
+    ]
+    flash = [
+        torch.ops.aten._flash_attention_forward(
+            *each[:3], cu_seqlens, cu_seqlens, longest, longest, 0.0, b.causal, False, scale=b.dim**-0.5
+        )
+        for each in inputs
+    ]
+    counts: dict[str, Any] = {}
+    if b.targets:
+        targets = torch.randint(0, b.targets + 1, (b.batch,), generator=torch.Generator().manual_seed(0))
+        counts = {"num_contexts": b.contexts, "num_targets": targets.int().cuda()}
+    options: dict[str, Any] = {
+        "mask": wl.Mask(right=0, **counts) if b.causal else wl.Mask.full(),
+        "max_seqlen_q": longest,
+        "max_seqlen_k": longest,
+    }
+
+    def ours(deterministic: bool) -> Call:
+        def call(number: int) -> Any:
+            q, k, v, dout = inputs[number]
+            if b.softmax:
+                out, lse = flash[number][:2]
+                return wl.softmax_attention_backward(
+                    dout, q, k, v, out, lse, cu_seqlens, deterministic=deterministic, **options
+                )
+            return wl.hstu_attention_backward(dout, q, k, v, cu_seqlens, deterministic=deterministic, **options)
+
+        return call
+
+    def fa2(number: int) -> Any:
+        q, k, v, dout = inputs[number]
+        out, lse, *random_state = flash[number]
+        return torch.ops.aten._flash_attention_backward(
+            *(dout, q, k, v, out, lse, cu_seqlens, cu_seqlens, longest, longest, 0.0, b.causal, *random_state[:2]),
+            scale=b.dim**-0.5,
+        )
+
+    calls: dict[str, Call] = {"warploom": ours(False), "warploom-deterministic": ours(True), "fa2": fa2}
+    if b.shortest is None:
+        leaves = [
+            [x.unflatten(0, (b.batch, b.length)).transpose(1, 2).detach().requires_grad_() for x in each[:3]]
+            for each in inputs
+        ]
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            outs = [scaled_dot_product_attention(*each, is_causal=b.causal) for each in leaves]
+        douts = [each[3].unflatten(0, (b.batch, b.length)).transpose(1, 2) for each in inputs]
+        calls["cudnn"] = lambda number: torch.autograd.grad(
+            outs[number], leaves[number], douts[number], retain_graph=True
+        )
+    flops = 10.0 * float((lengths.double() ** 2).sum()) * b.heads * b.dim * (0.5 if b.causal else 1.0)
+    return records(b.name, calls, sets, flops, 8 * tensor_bytes, backward=True)
 
 
 def run_copy() -> list[Record]:
@@ -168,15 +273,17 @@ def run_copy() -> list[Record]:
     return records("copy-4GiB", {"torch": lambda _: target.copy_(source)}, 1, 0.0, 2 * size, "uint8")
 
 
-def run_gemm() -> list[Record]:
-    n = 8192
-    inputs = [[torch.randn(n, n, device="cuda").bfloat16() for _ in range(2)] for _ in range(2)]
-    calls: dict[str, Call] = {"cublas": lambda number: inputs[number][0] @ inputs[number][1]}
-    return records("gemm-8192x8192x8192-bf16", calls, 2, 2.0 * n**3, 3 * n * n * 2)
+def run_gemm(name: str) -> list[Record]:
+    calls, sets, flops, moved = gpu_gemm.benchmark(name, ROTATED_BYTES)
+    return records(name, calls, sets, flops, moved)
 
 
 def run(name: str) -> list[Record]:
     torch.cuda.empty_cache()
     if name in BENCHMARKS:
         return run_attention(BENCHMARKS[name])
-    return {"copy-4GiB": run_copy, "gemm-8192x8192x8192-bf16": run_gemm}[name]()
+    if name.endswith("/backward"):
+        return run_backward(BENCHMARKS[name.removesuffix("/backward")])
+    if name in gpu_gemm.BENCHMARKS:
+        return run_gemm(name)
+    return {"copy-4GiB": run_copy}[name]()

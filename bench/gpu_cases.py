@@ -5,20 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu_report import HSTU_FORWARD, Item
+import gpu_gemm_cases
+from gpu_report import BACKWARD, FORWARD, HOPPER_FORWARD, HOST_FILES, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
+# Ends the name of an entry that keeps to the mma.sync kernels.
+MMA_ONLY = "@mma"
 BOUNDARIES = (0, 1, 63, 64, 65, 127, 0, 128, 129, 191, 300, 0)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One call of hstu_attention; the symbols are those of docs/attention.md.
+    """One call of hstu_attention or softmax_attention; the symbols are those of docs/attention.md.
 
     divisor: a number, "rows" (a tensor) or None. max_seqlen: a number, "given" (the longest) or None. layout:
     "plain", "qkv" (thirds of one tensor), "gaps" (strides with gaps), "heads_first", "dense" or "dense_transposed".
     constant_score: every score is this number. extra_rows: rows after the last sequence. intervals: a row's number of
-    them.
+    them. bias: "dense", "packed", "position", "time" or "bucketed" (both tables); bias_masked: the share of stored
+    entries that are -inf; bias_offset: elements by which stored ones miss the alignment of 16 bytes; bias_heads: 1 or
+    None (all); bias_batch: a dense one for each sequence, else one for all; thresholds: own ones for time.
     """
 
     name: str
@@ -46,6 +51,18 @@ class Problem:
     layout: str = "plain"
     constant_score: float | None = None
     extra_rows: int = 0
+    softmax: bool = False
+    softcap: float | None = None
+    bias: str | None = None
+    bias_rows: str = "k"
+    bias_heads: int | None = None
+    bias_batch: bool = True
+    bias_float32: bool = False
+    bias_masked: float = 0.0
+    bias_offset: int = 0
+    bias_scaled: bool = True
+    thresholds: bool = False
+    time_span: int = 100_000  # largest step between neighbouring timestamps
 
     @property
     def dtype(self) -> str:
@@ -61,6 +78,8 @@ def _counts(most: int, lengths: tuple[int, ...] = BOUNDARIES, kept: int = 0) -> 
 
 
 CONTEXTS, TARGETS = _counts(4), _counts(64, kept=4)
+USED_Q = (0, 1, 20, 64, 33, 100, 0, 0, 129, 150, 170, 0)
+USED_K = (0, 1, 30, 64, 65, 100, 0, 0, 129, 170, 200, 0)
 SHORT_Q = tuple(length // 3 for length in BOUNDARIES)  # delta-q: the last third of each sequence
 
 MASKS: dict[str, dict[str, Any]] = {
@@ -136,7 +155,7 @@ def _dimension_problems() -> list[Problem]:
 
 def _other_problems() -> list[Problem]:
     long_k = (300, 1, 65, 128, 64, 300)
-    used_q, used_k = (0, 1, 20, 64, 33, 100, 0, 0, 129, 150, 170, 0), (0, 1, 30, 64, 65, 100, 0, 0, 129, 170, 200, 0)
+    used_q, used_k = USED_Q, USED_K
     problems = [
         Problem("empty-sequences", slots_q=(0, 0, 0)),
         Problem("empty-batch", slots_q=()),
@@ -204,7 +223,129 @@ def _other_problems() -> list[Problem]:
     return problems
 
 
-PROBLEMS = {problem.name: problem for problem in (*_dimension_problems(), *_mask_problems(), *_other_problems())}
+def _softmax_problems() -> list[Problem]:
+    """The suite above with softmax, and what only softmax has."""
+    kept = [p for p in (*_mask_problems(), *_other_problems()) if "divisor" not in p.name and p.constant_score is None]
+    problems = [replace(p, name=f"softmax-{p.name}", softmax=True, divisor=None) for p in kept]
+    problems += [
+        replace(p, name=f"softmax-{p.name}", softmax=True) for n, p in enumerate(_dimension_problems()) if n % 3 == 0
+    ]
+    more_q: dict[str, Any] = {"slots_q": (70, 1, 200, 0, 5, 64), "slots_k": (30, 0, 65, 10, 5, 63)}
+    problems += [
+        Problem("more-queries-causal", **more_q),
+        Problem("more-queries-full", right=None, **more_q),
+        Problem("more-queries-window", left=20, right=3, **more_q),
+        Problem("softcap", softcap=5.0),
+        Problem("softcap-D128", softcap=0.7, dim=128, value_dim=128, bfloat16=False, right=None),
+        Problem("softcap-large", softcap=1000.0, alpha=2.0),
+        Problem("softcap-alpha-negative", softcap=3.0, alpha=-1.0),
+        Problem("alpha-huge", alpha=400.0),
+        Problem("alpha-huge-fp16", alpha=400.0, bfloat16=False, right=None),
+        Problem("alpha-tiny", alpha=1e-20),
+        Problem("long-full", slots_q=(3000, 5), right=None, dim=128, value_dim=128),
+    ]
+    return [replace(p, softmax=True, name=p.name if p.softmax else f"softmax-{p.name}") for p in problems]
+
+
+BIASES: dict[str, dict[str, Any]] = {
+    "dense": {"bias": "dense"},
+    "dense-q": {"bias": "dense", "bias_rows": "q"},
+    "dense-broadcast": {"bias": "dense", "bias_heads": 1, "bias_batch": False},
+    "dense-one-head": {"bias": "dense", "bias_heads": 1},
+    "dense-float32": {"bias": "dense", "bias_float32": True},
+    "dense-masked": {"bias": "dense", "bias_masked": 0.3},
+    "dense-all-masked": {"bias": "dense", "bias_masked": 1.0},
+    "dense-misaligned": {"bias": "dense", "bias_offset": 1},
+    "dense-float32-misaligned": {"bias": "dense", "bias_offset": 3, "bias_float32": True},
+    "packed": {"bias": "packed"},
+    "packed-q": {"bias": "packed", "bias_rows": "q"},
+    "packed-float32": {"bias": "packed", "bias_float32": True, "bias_heads": 1},
+    "packed-masked": {"bias": "packed", "bias_masked": 0.3, "bias_rows": "q"},
+    "position": {"bias": "position"},
+    "time": {"bias": "time"},
+    "time-thresholds": {"bias": "time", "thresholds": True},
+    "bucketed": {"bias": "bucketed"},
+    "bucketed-one-head": {"bias": "bucketed", "bias_heads": 1},
+    "bucketed-close": {"bias": "bucketed", "time_span": 3},
+    "bucketed-far": {"bias": "bucketed", "time_span": 10**12},
+    "bucketed-masked": {"bias": "bucketed", "bias_masked": 0.2},
+}
+
+
+def _bias_problems() -> list[Problem]:
+    """Every form of bias with both operators: under a mask with everything, with fewer queries, and at other sizes."""
+    problems = []
+    for n, (form, options) in enumerate(BIASES.items()):
+        for softmax in (False, True):
+            operator = "softmax-" if softmax else ""
+            odd = (n + softmax) % 2 == 1
+            base = Problem(f"{operator}bias-{form}", softmax=softmax, bfloat16=not odd, **MASKS["ctx-tgt"], **options)
+            problems.append(base)
+            problems.append(
+                replace(
+                    base,
+                    name=f"{base.name}-delta-q",
+                    slots_q=SHORT_Q,
+                    slots_k=BOUNDARIES,
+                    bfloat16=odd,
+                    contexts=None,
+                    targets=None,
+                    right=None if odd else 0,
+                )
+            )
+            dim = (128, 256, 40)[(n + softmax) % 3]
+            lengths = (130, 1, 67)
+            problems.append(
+                replace(
+                    base,
+                    name=f"{base.name}-D{dim}",
+                    dim=dim,
+                    value_dim=dim,
+                    slots_q=lengths,
+                    contexts=None,
+                    targets=None,
+                    left=100 if odd else None,
+                )
+            )
+    dense: dict[str, Any] = {"bias": "dense"}
+    problems += [
+        Problem("bias-dense-not-scaled", bias_scaled=False, alpha=0.3, **dense),
+        Problem("bias-dense-alpha-negative", alpha=-0.5, bias_masked=0.2, **dense),
+        Problem("bias-dense-alpha-0", alpha=0.0, bias_masked=0.2, bias_scaled=False, **dense),
+        Problem("softmax-bias-dense-softcap", softmax=True, softcap=2.0, bias_masked=0.2, **dense),
+        Problem("softmax-bias-dense-alpha-0", softmax=True, alpha=0.0, bias_masked=0.2, **dense),
+        Problem("softmax-bias-dense-alpha-negative", softmax=True, alpha=-0.5, **dense),
+        Problem("bias-dense-layout", layout="dense", slots_q=(150,) * 3, **dense),
+        Problem("bias-dense-max-seqlen-200", max_seqlen=200, divisor=10.0, **dense),
+        Problem("bias-dense-intervals", right=None, intervals=3, interval_heads=2, **dense),
+        Problem("softmax-bias-bucketed-intervals", softmax=True, right=None, intervals=3, bias="bucketed"),
+        Problem("bias-packed-used", bias="packed", used_q=USED_Q, used_k=USED_K),
+        Problem("softmax-bias-packed-used", softmax=True, bias="packed", bias_rows="q", used_q=USED_Q, used_k=USED_K),
+        Problem("bias-bucketed-used", bias="bucketed", used_q=USED_Q, used_k=USED_K),
+        Problem("bias-bucketed-layout", layout="dense", slots_q=(70,) * 3, slots_k=(150,) * 3, bias="bucketed"),
+        Problem("bias-packed-layout", layout="dense", slots_q=(70,) * 3, slots_k=(150,) * 3, bias="packed"),
+        Problem(
+            "softmax-bias-dense-more-queries", softmax=True, slots_q=(70, 130), slots_k=(30, 65), right=None, **dense
+        ),
+        Problem("bias-dense-long", slots_q=(2100, 7), dim=128, value_dim=128, heads=2, **dense),
+        Problem("bias-bucketed-long", slots_q=(2100, 7), dim=128, value_dim=128, bias="bucketed"),
+        Problem("softmax-bias-packed-long", softmax=True, slots_q=(7, 2100), dim=64, bias="packed"),
+        Problem("bias-packed-many", slots_q=tuple(n % 7 for n in range(900)), bias="packed"),
+        Problem("softmax-bias-dense-grouped", softmax=True, heads=8, key_heads=2, dim=128, value_dim=128, **dense),
+    ]
+    return problems
+
+
+PROBLEMS = {
+    problem.name: problem
+    for problem in (
+        *_dimension_problems(),
+        *_mask_problems(),
+        *_other_problems(),
+        *_softmax_problems(),
+        *_bias_problems(),
+    )
+}
 
 # Functions of gpu_checks.py that take no problem.
 SPECIAL_CHECKS = (
@@ -220,13 +361,29 @@ SPECIAL_CHECKS = (
     "autograd-forward",
     "check-inputs",
     "refused-float32",
-    "refused-bias",
-    "refused-softmax",
-    "refused-backward",
+    "bias-does-not-leak",
+    "softmax-nan",
+    "softmax-graph-capture",
+    "softmax-torch-compile",
+    "softmax-opcheck",
+    "refused-backward-bias",
     "refused-mixed-devices",
     "refused-misaligned",
     "refused-device-index",
 )
+
+# The same of gpu_backward_checks.py.
+BACKWARD_SPECIAL_CHECKS = (
+    "autograd",
+    "opcheck",
+    "torch-compile",
+    "graph-capture",
+    "nan-stays-in-its-sequence",
+    "independent-of-the-batch",
+)
+
+# What gpu_backward_checks.py differentiates.
+BACKWARD_PROBLEMS = {name: problem for name, problem in PROBLEMS.items() if problem.bias is None}
 
 # Functions of gpu_device_tests.py -> the file of kernels they run.
 DEVICE_TESTS = {
@@ -244,6 +401,16 @@ DEVICE_TESTS = {
     "interval-bits": "tests/device/visibility_test.cu",
     "mask-rows": "tests/device/visibility_test.cu",
     "tile-walks": "tests/device/visibility_test.cu",
+    "wgmma-products": "tests/device/wgmma_test.cu",
+    "tma-loads": "tests/device/hopper_memory_test.cu",
+    "tma-stores": "tests/device/hopper_memory_test.cu",
+    "bulk-copies": "tests/device/hopper_memory_test.cu",
+    "mbarrier-phases": "tests/device/hopper_memory_test.cu",
+    "named-barriers": "tests/device/hopper_memory_test.cu",
+    "register-budget": "tests/device/hopper_memory_test.cu",
+    "stmatrix": "tests/device/hopper_memory_test.cu",
+    "cluster-multicast": "tests/device/hopper_memory_test.cu",
+    "election-and-grid-wait": "tests/device/hopper_memory_test.cu",
 }
 
 SANITIZER_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -274,16 +441,40 @@ SANITIZER_PROBLEMS = {
             max_seqlen=16,
             divisor=2.0,
         ),
+        # A dense bias whose rows are odd, so that it is read element by element; and one that is copied in chunks.
+        Problem("softmax-D64-dense", slots_q=(0, 65, 131), softmax=True, bias="dense", extra_rows=3),
+        Problem(
+            "softmax-D128-packed",
+            slots_q=(3, 66),
+            slots_k=(129, 70),
+            dim=128,
+            value_dim=128,
+            bfloat16=False,
+            softmax=True,
+            softcap=4.0,
+            bias="packed",
+            bias_float32=True,
+        ),
+        Problem(
+            "hstu-D40-Dv72-bucketed",
+            slots_q=(70, 20, 0),
+            used_q=(65, 0, 0),
+            used_k=(66, 7, 0),
+            dim=40,
+            value_dim=72,
+            bias="bucketed",
+        ),
     )
 }
-SANITIZER_CASES = (*SANITIZER_PROBLEMS, "copies")
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """HSTU forward, and as peers softmax attention at the same shape without contexts and targets.
+    """HSTU or softmax forward, and as peers softmax attention at the same shape without contexts, targets and bias.
 
-    Lengths are equal, or with `shortest` drawn uniformly from shortest..length with seed 0.
+    Lengths are equal, or with `shortest` drawn uniformly from shortest..length with seed 0. bias: "rab" (dense, for
+    each sequence and head) or "rab-bucketed" (position and time tables for each head); the same shape without it is
+    timed beside it as `warploom-no-bias`.
     """
 
     batch: int
@@ -294,6 +485,8 @@ class Benchmark:
     contexts: int = 0
     targets: int = 0
     heads: int = 4
+    softmax: bool = False
+    bias: str | None = None
 
     @property
     def name(self) -> str:
@@ -304,7 +497,9 @@ class Benchmark:
         )
         mask = "causal" if self.causal else "full"
         suffix = f"-ctx{self.contexts}-tgt{self.targets}" if self.targets else ""
-        return f"hstu-{lengths}-H{self.heads}-D{self.dim}-{mask}{suffix}-bf16"
+        suffix += f"-{self.bias}" if self.bias else ""
+        operator = "softmax" if self.softmax else "hstu"
+        return f"{operator}-{lengths}-H{self.heads}-D{self.dim}-{mask}{suffix}-bf16"
 
 
 BENCHMARKS = {
@@ -320,19 +515,64 @@ BENCHMARKS = {
     )
 }
 BENCHMARKS |= {b.name: b for b in (Benchmark(8, 4096, 256), Benchmark(8, 4096, 256, causal=False))}
-# What the machine can do: bytes moved by a copy, and the library's matrix product.
-CEILINGS = {"copy-4GiB": ("torch",), "gemm-8192x8192x8192-bf16": ("cublas",)}
+# 16,384 tokens, heads times head dimension 2048.
+BENCHMARKS |= {
+    b.name: b
+    for dim in (64, 128, 256)
+    for length in (1024, 4096, 16384)
+    for b in (
+        Benchmark(16384 // length, length, dim, heads=2048 // dim, softmax=True),
+        Benchmark(16384 // length, length, dim, heads=2048 // dim, softmax=True, causal=False),
+    )
+}
+BENCHMARKS |= {
+    b.name: b
+    for bias in ("rab", "rab-bucketed")
+    for b in (
+        Benchmark(8, 4096, 128, bias=bias),
+        Benchmark(8, 4096, 64, bias=bias),
+        Benchmark(64, 2048, 128, shortest=256, bias=bias),
+        Benchmark(8, 4096, 128, softmax=True, bias=bias),
+    )
+}
+# What the machine can do: bytes moved by a copy. The library's matrix product is measured beside ours.
+CEILINGS = {"copy-4GiB": ("torch",)}
+GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
+
+
+def both_ways(section: str, name: str, case: str) -> list[Item]:
+    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias goes to
+    the latter anyway."""
+    problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
+    if problem is not None and problem.bias is not None:
+        return [Item(section, name, FORWARD)]
+    chosen = HOPPER_FORWARD if problem is not None else (*HOPPER_FORWARD, *FORWARD)
+    return [Item(section, name, chosen), Item(section, f"{name}{MMA_ONLY}", FORWARD)]
 
 
 def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
-    items += [Item("checks", f"hstu-forward-{name}", HSTU_FORWARD) for name in (*PROBLEMS, *SPECIAL_CHECKS)]
+    for name in (*PROBLEMS, *SPECIAL_CHECKS):
+        items += both_ways("checks", f"forward-{name}", name)
+    items += [Item("checks", f"backward-{name}", BACKWARD) for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS)]
+    items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
     for tool in SANITIZER_TOOLS:
-        for case in SANITIZER_CASES:
-            sources = ("tests/device/copies_test.cu",) if case == "copies" else HSTU_FORWARD
-            items.append(Item("sanitizer", f"{tool}/{case}", sources))
+        for case, problem in SANITIZER_PROBLEMS.items():
+            items += both_ways("sanitizer", f"{tool}/{case}", case)
+            # The same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
+            if problem.bias is None:
+                items.append(Item("sanitizer", f"{tool}/backward-{case}", BACKWARD))
+        items.append(Item("sanitizer", f"{tool}/copies", ("tests/device/copies_test.cu",)))
     # A peer that the machine does not have leaves its records out and makes nothing stale.
-    items += [Item("bench", name, HSTU_FORWARD, ("warploom",)) for name in BENCHMARKS]
+    for name, benchmark in BENCHMARKS.items():
+        ours = ("warploom",) if benchmark.bias else ("warploom", "warploom-mma")
+        items.append(Item("bench", name, (*HOPPER_FORWARD, *FORWARD), ours))
+    items += [
+        Item("bench", f"{name}/backward", BACKWARD, ("warploom",))
+        for name, benchmark in BENCHMARKS.items()
+        if benchmark.bias is None
+    ]
+    items += [Item("bench", name, GEMM, ("warploom",)) for name in gpu_gemm_cases.BENCHMARKS]
     items += [Item("bench", name, (), implementations) for name, implementations in CEILINGS.items()]
     return items

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gpu_hopper_tests
 import numpy as np
 from gpu_cases import DEVICE_TESTS, Problem
 from gpu_driver import Array, Gpu
@@ -38,7 +39,11 @@ def gpu() -> Gpu:
 
 def run(name: str) -> None:
     """Raises AssertionError when the named test fails."""
-    TESTS[name](np.random.default_rng(sum(map(ord, name))))
+    random = np.random.default_rng(sum(map(ord, name)))
+    if name in gpu_hopper_tests.TESTS:
+        gpu_hopper_tests.run(gpu(), name, random)
+    else:
+        TESTS[name](random)
 
 
 def to_bf16(x: Array) -> Array:
@@ -370,4 +375,6 @@ def tile_walks(random: Any) -> None:
             expect(out.read(np.int32, (blocks, most)), see, f"{count} intervals, {rows}x{columns}")
 
 
-TESTS: dict[str, Callable[[Any], None]] = {name: globals()[name.replace("-", "_")] for name in DEVICE_TESTS}
+TESTS: dict[str, Callable[[Any], None]] = {
+    name: globals()[name.replace("-", "_")] for name in DEVICE_TESTS if name not in gpu_hopper_tests.TESTS
+}

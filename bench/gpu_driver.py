@@ -49,6 +49,42 @@ class DeviceArray:
         self.gpu.driver.cuMemFree_v2(ctypes.c_uint64(self.address))
 
 
+class TensorMap:
+    """A tensor map over a device array, dimension 0 innermost; strides in bytes, of the dimensions from 1 on."""
+
+    ELEMENTS = {"uint8": 0, "uint16": 1, "uint32": 2, "int32": 3, "float16": 6, "float32": 7}  # noqa: RUF012
+    SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # noqa: RUF012
+
+    def __init__(
+        self,
+        array: DeviceArray,
+        dtype: str,
+        dims: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+        swizzle: int = 0,
+    ) -> None:
+        self._memory = (ctypes.c_ubyte * 192)()
+        # The driver and the launch want 64-byte alignment, which ctypes does not promise.
+        self.address = -(-ctypes.addressof(self._memory) // 64) * 64
+        self.array = array
+        array.gpu.call(
+            "cuTensorMapEncodeTiled",
+            ctypes.c_void_p(self.address),
+            self.ELEMENTS[dtype],
+            len(dims),
+            ctypes.c_uint64(array.address),
+            (ctypes.c_uint64 * 5)(*dims),
+            (ctypes.c_uint64 * 5)(*strides),
+            (ctypes.c_uint32 * 5)(*box),
+            (ctypes.c_uint32 * 5)(*[1] * 5),
+            0,
+            self.SWIZZLES[swizzle],
+            0,
+            0,
+        )
+
+
 class Gpu:
     """The first device, its primary context current in this thread."""
 
@@ -59,7 +95,7 @@ class Gpu:
         self.call("cuDeviceGet", ctypes.byref(device), ordinal)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self.call("cuCtxSetCurrent", context)
-        self.modules: dict[Path, ctypes.c_void_p] = {}
+        self.modules: dict[tuple[Path, tuple[str, ...]], ctypes.c_void_p] = {}
 
     def call(self, name: str, *arguments: Any) -> None:
         code = getattr(self.driver, name)(*arguments)
@@ -85,22 +121,33 @@ class Gpu:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self.call("cuDeviceGetAttribute", ctypes.byref(major), 75, 0)
         self.call("cuDeviceGetAttribute", ctypes.byref(minor), 76, 0)
-        return f"sm_{major.value}{minor.value}"
+        return f"sm_{major.value}{minor.value}" + ("a" if major.value == 9 else "")
+
+    def load(self, source: Path, defines: tuple[str, ...], cubin: bytes) -> None:
+        module = ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), cubin)
+        self.modules[source, defines] = module
 
     def launch(
-        self, source: Path, kernel: str, *arguments: Any, grid: int = 1, block: int = 32, shared: int = 0
+        self,
+        source: Path,
+        kernel: str,
+        *arguments: Any,
+        grid: int = 1,
+        block: int = 32,
+        shared: int = 0,
+        defines: tuple[str, ...] = (),
     ) -> None:
-        """Compiles the file once. Arguments: DeviceArray (its address), int (32 bits), np.int64, np.float32."""
-        if source not in self.modules:
-            module = ctypes.c_void_p()
-            self.call("cuModuleLoadData", ctypes.byref(module), compile_file(source, self.architecture()))
-            self.modules[source] = module
+        """Compiles the file once. Arguments: DeviceArray (its address), int (32 bits), np.int64, np.float32, TensorMap,
+        an array of NumPy (by value)."""
+        if (source, defines) not in self.modules:
+            self.load(source, defines, compile_file(source, self.architecture(), defines))
         function = ctypes.c_void_p()
-        self.call("cuModuleGetFunction", ctypes.byref(function), self.modules[source], kernel.encode())
+        self.call("cuModuleGetFunction", ctypes.byref(function), self.modules[source, defines], kernel.encode())
         if shared > 48 * 1024:
             self.call("cuFuncSetAttribute", function, 8, shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         held = [_argument(value) for value in arguments]
-        pointers = (ctypes.c_void_p * max(1, len(held)))(*(ctypes.addressof(value) for value in held))
+        pointers = (ctypes.c_void_p * max(1, len(held)))(*map(_address, held))
         self.call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, shared, None, pointers, None)
         self.synchronize()
 
@@ -112,7 +159,15 @@ def _argument(value: Any) -> Any:
         return ctypes.c_int64(int(value))
     if isinstance(value, np.float32):
         return ctypes.c_float(float(value))
+    if isinstance(value, TensorMap | np.ndarray):
+        return value
     return ctypes.c_int32(value)
+
+
+def _address(held: Any) -> int:
+    if isinstance(held, TensorMap):
+        return held.address
+    return int(held.ctypes.data) if isinstance(held, np.ndarray) else ctypes.addressof(held)
 
 
 def find_nvrtc() -> ctypes.CDLL:
@@ -133,14 +188,15 @@ def find_nvrtc() -> ctypes.CDLL:
     raise CudaError("NVRTC was not found: pip install nvidia-cuda-nvrtc")
 
 
-def compile_file(source: Path, architecture: str) -> bytes:
-    """The cubin of a file that includes headers of kernels/."""
+def compile_file(source: Path, architecture: str, defines: tuple[str, ...] = ()) -> bytes:
+    """The cubin of a file that includes headers of kernels/. defines: "NAME=TEXT"."""
     nvrtc = find_nvrtc()
     program = ctypes.c_void_p()
     name = source.name.encode()
     if nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), name, 0, None, None) != 0:
         raise CudaError("nvrtcCreateProgram failed")
     options = [f"--gpu-architecture={architecture}", "--std=c++20", f"--include-path={KERNELS}"]
+    options += [f"--define-macro={define}" for define in defines]
     texts = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     code = nvrtc.nvrtcCompileProgram(program, len(options), texts)
     size = ctypes.c_size_t()

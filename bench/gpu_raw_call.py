@@ -1,4 +1,4 @@
-"""HSTU forward through the C ABI on plain allocations: what compute-sanitizer watches. No torch.
+"""Attention through the C ABI on plain allocations: what compute-sanitizer watches. No torch.
 
 Every array has its exact size and is filled by copies from the host, so a read or write past one, or of what nobody
 wrote, shows.
@@ -7,6 +7,7 @@ wrote, shows.
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,41 +17,116 @@ from gpu_driver import Array, Gpu
 from warploom import _layout, _library
 
 
-def pack(problem: Problem, addresses: dict[str, int], device_index: int = 0) -> bytes:
-    """The packed description of a jagged call. addresses: of q, k, v, out, cu_q, cu_k and what else the problem has."""
+def pack(
+    problem: Problem,
+    addresses: dict[str, int],
+    device_index: int = 0,
+    backward: bool = False,
+    deterministic: bool = False,
+) -> bytes:
+    """The packed description of a jagged call. addresses: of q, k, v, out, cu_q, cu_k and what else the call has: lse,
+    backward dout, dq, dk, dv, and what the problem names."""
     p = problem
     heads, total_q = p.heads, sum(p.slots_q) + p.extra_rows
     total_k = sum(p.slots_q if p.slots_k is None else p.slots_k) + p.extra_rows
     longest = max(p.slots_q, default=0) if p.max_seqlen == "given" else p.max_seqlen
     longest_k = max(p.slots_k or p.slots_q, default=0) if p.max_seqlen == "given" else p.max_seqlen
     divisor = p.divisor if isinstance(p.divisor, float) else None
+    operator = _layout.SOFTMAX if p.softmax else _layout.HSTU
     flags = _layout.HAS_DIVISOR if divisor is not None else 0
     flags |= _layout.WINDOW_FROM_HISTORY_END if p.from_history_end else 0
+    flags |= _layout.DETERMINISTIC if deterministic else 0
 
     def tensor(name: str, dim: int) -> tuple[int, int, int, int]:
         return addresses[name], 0, heads * dim, dim
 
-    head = _layout.TENSORS_FORWARD.pack(
-        *(_layout.ABI_VERSION, _layout.STRUCT_BYTES, _layout.HSTU, _layout.FORWARD),
+    fields = [
+        *(_layout.ABI_VERSION, _layout.STRUCT_BYTES, operator, _layout.BACKWARD if backward else _layout.FORWARD),
         *(_layout.BFLOAT16 if p.bfloat16 else _layout.FLOAT16, _layout.CUDA, device_index, flags, 0),
         *(len(p.slots_q), heads, heads, p.dim, p.value_dim, total_q, total_k, longest, longest_k),
         *tensor("q", p.dim),
         *tensor("k", p.dim),
         *tensor("v", p.value_dim),
         *tensor("out", p.value_dim),
-        0,
-        0,
-        0,
-    )
+    ]
+    if backward:
+        fields += [*tensor("dout", p.value_dim), *tensor("dq", p.dim), *tensor("dk", p.dim), *tensor("dv", p.value_dim)]
+    fields += [addresses.get("lse", 0), 0, total_q]
+    head = (_layout.TENSORS_BACKWARD if backward else _layout.TENSORS_FORWARD).pack(*fields)
     counts = p.intervals is None
     rest = _layout.LENGTHS_MASK_SCALARS.pack(
         *(addresses["cu_q"], addresses["cu_k"], 0, 0, addresses.get("used_q", 0), addresses.get("used_k", 0), -1, -1),
         *(_layout.UNBOUNDED if side is None else side for side in (p.left, p.right)),
         *(addresses.get("contexts", 0), addresses.get("targets", 0), -1, -1, p.group),
         *((0, 0, 0) if counts else (addresses["intervals"], p.interval_heads, p.intervals)),
-        *(0.0, 0.0, divisor or 0.0, 0),
+        *(0.0, p.softcap or 0.0, divisor or 0.0, 0),
     )
-    return head + rest + _layout.EMPTY_BIAS + _layout.EMPTY_TAIL
+    return head + rest + _pack_bias(p, addresses) + _layout.EMPTY_TAIL
+
+
+POSITIONS, TIMES = 50, 20
+
+
+def _packed_pitches(p: Problem) -> list[int]:
+    chunk = 4 if p.bias_float32 else 8
+    return [-(-slot // chunk) * chunk for slot in p.slots_k or p.slots_q]
+
+
+def _pack_bias(p: Problem, addresses: dict[str, int]) -> bytes:
+    """Dense (B, H, Lk_max, Lk_max) or packed, in rows of k; bucketed with both tables for each head."""
+    if p.bias is None:
+        return _layout.EMPTY_BIAS
+    dtype = _layout.FLOAT32 if p.bias_float32 else _layout.BFLOAT16 if p.bfloat16 else _layout.FLOAT16
+    slots_k = p.slots_k or p.slots_q
+    if p.bias == "bucketed":
+        tables = (addresses["position"], 0, p.heads, POSITIONS, POSITIONS, addresses["time"], 0, p.heads, TIMES, TIMES)
+        return _layout.BIAS.pack(
+            *(_layout.BUCKETED_BIAS, _layout.FLOAT32, 0, 0), *(0,) * 12, *tables, addresses["timestamps"], 0
+        )
+    if p.bias == "dense":
+        n = max(slots_k)
+        sizes = (len(slots_k), p.heads, n, n, p.heads * n * n, n * n, n)
+        kind = _layout.DENSE_BIAS
+    else:
+        elements = sum(slot * pitch for slot, pitch in zip(slots_k, _packed_pitches(p), strict=True))
+        sizes = (1, p.heads, 0, elements, 0, elements, 0)
+        kind = _layout.PACKED_BIAS
+    return _layout.BIAS.pack(kind, dtype, _layout.ROWS_KEY, 0, addresses["bias"], 0, *sizes, *(0,) * 15)
+
+
+def _bias_arrays(p: Problem, random: Any) -> dict[str, Array]:
+    slots_k = p.slots_k or p.slots_q
+    if p.bias == "bucketed":
+        steps = random.integers(0, 1000, sum(slots_k) + p.extra_rows)
+        return {
+            "position": random.standard_normal((p.heads, POSITIONS)).astype(np.float32),
+            "time": random.standard_normal((p.heads, TIMES)).astype(np.float32),
+            "timestamps": np.cumsum(steps).astype(np.int64),
+        }
+    if p.bias is None:
+        return {}
+    n = max(slots_k)
+    shape = (len(slots_k), p.heads, n, n)
+    if p.bias == "packed":
+        shape = (p.heads, sum(slot * pitch for slot, pitch in zip(slots_k, _packed_pitches(p), strict=True)))
+    values = random.standard_normal(shape).astype(np.float32)
+    return {"bias": values if p.bias_float32 else ROUND[p.dtype](values)}
+
+
+def _bias_row(p: Problem, host: dict[str, Array], b: int, n: int, r: int, lk: int, first_k: int) -> Any:
+    """R of row r and columns 0..lk-1."""
+    if p.bias is None:
+        return 0.0
+    if p.bias == "bucketed":
+        distance = np.abs(host["timestamps"][first_k + r] - host["timestamps"][first_k : first_k + lk])
+        bucket = np.clip(np.floor(np.log(np.maximum(1, distance)) / 0.301), 0, TIMES - 1).astype(int)
+        return host["position"][n, np.clip(r - np.arange(lk), 0, POSITIONS - 1)] + host["time"][n, bucket]
+    values = host["bias"] if p.bias_float32 else as_float(host["bias"], p.dtype)
+    if p.bias == "dense":
+        return values[b, n, r, :lk]
+    slots_k, pitches = p.slots_k or p.slots_q, _packed_pitches(p)
+    first = sum(slot * pitch for slot, pitch in zip(slots_k[:b], pitches[:b], strict=True)) + r * pitches[b]
+    return values[n, first : first + lk]
 
 
 def run_on_missing_device(index: int) -> tuple[int, str]:
@@ -86,16 +162,29 @@ def _expected(p: Problem, host: dict[str, Array]) -> Array:
                 else:
                     see = j <= r
                 z = k[first_k : first_k + lk, n] @ q[first_q + i, n] / p.dim**0.5
-                out[first_q + i, n] = np.where(see, z / (1 + np.exp(-z)), 0) @ v[first_k : first_k + lk, n] / divisor
+                bias = _bias_row(p, host, b, n, r, lk, first_k)
+                values = v[first_k : first_k + lk, n]
+                if p.softmax:
+                    z = z + bias
+                    weights = np.where(see, np.exp(p.softcap * np.tanh(z / p.softcap) if p.softcap else z), 0)
+                    out[first_q + i, n] = weights @ values / weights.sum()
+                else:
+                    z = z + bias / p.dim**0.5
+                    out[first_q + i, n] = np.where(see, z / (1 + np.exp(-z)), 0) @ values / divisor
         first_q, first_k = first_q + slot_q, first_k + slot_k
     return out
 
 
-def run_case(name: str) -> None:
-    """Runs one of gpu_cases.SANITIZER_PROBLEMS and checks its result roughly. Raises when it is wrong."""
-    p = SANITIZER_PROBLEMS[name]
+def _run(call: bytes) -> None:
+    library = _library.library
+    _library.add_cuda_library_directories()
+    if library.warploom_run(call) != 0:
+        raise RuntimeError(ctypes.string_at(library.warploom_last_error()).decode())
+
+
+def _inputs(p: Problem) -> dict[str, Array]:
+    """Random arrays of a problem."""
     random = np.random.default_rng(5)
-    gpu = Gpu()
     slots_k = p.slots_k or p.slots_q
     total_q, total_k = sum(p.slots_q) + p.extra_rows, sum(slots_k) + p.extra_rows
     shapes = {"q": (total_q, p.heads, p.dim), "k": (total_k, p.heads, p.dim), "v": (total_k, p.heads, p.value_dim)}
@@ -111,15 +200,61 @@ def run_case(name: str) -> None:
     if p.intervals is not None:
         begin = random.integers(-5, 75, (p.interval_heads, total_q, p.intervals))
         host["intervals"] = np.stack((begin, begin + random.integers(-5, 40, begin.shape)), axis=3).astype(np.int32)
+    return host | _bias_arrays(p, random)
+
+
+def run_case(name: str) -> None:
+    """Runs one of gpu_cases.SANITIZER_PROBLEMS, or "backward-" and one and checks its result roughly. Raises when it is wrong."""
+    if name.startswith("backward-"):
+        for softmax in (False, True):
+            _run_backward(replace(SANITIZER_PROBLEMS[name.removeprefix("backward-")], softmax=softmax))
+        return
+    p = SANITIZER_PROBLEMS[name]
+    gpu = Gpu()
+    host = _inputs(p)
+    out_shape = (host["q"].shape[0], p.heads, p.value_dim)
     arrays: dict[str, Any] = {field: gpu.array(values) for field, values in host.items()}
-    arrays["out"] = gpu.empty(total_q * p.heads * p.value_dim * 2)
-    library = _library.library
-    _library.add_cuda_library_directories()
-    code = library.warploom_run(pack(p, {field: array.address for field, array in arrays.items()}))
-    if code != 0:
-        raise RuntimeError(ctypes.string_at(library.warploom_last_error()).decode())
-    out = as_float(arrays["out"].read(np.uint16, (total_q, p.heads, p.value_dim)), p.dtype)
+    arrays["out"] = gpu.empty(int(np.prod(out_shape)) * 2)
+    if p.softmax:
+        arrays["lse"] = gpu.empty(out_shape[0] * p.heads * 4)
+    _run(pack(p, {field: array.address for field, array in arrays.items()}))
+    out = as_float(arrays["out"].read(np.uint16, out_shape), p.dtype)
     expected = _expected(p, host)
     error = float(np.linalg.norm(out - expected) / np.linalg.norm(expected))
     if not error < 1e-2:
         raise RuntimeError(f"the result is wrong: relative error {error:.2e}")
+
+
+def _run_backward(p: Problem) -> None:
+    """Forward, then both modes backward. What is checked holds whatever the score function: the sums over all elements
+    of dq * q and dk * k are equal, and so are those of dv * v and dout * out; both modes give the same gradients."""
+    gpu = Gpu()
+    host = _inputs(p)
+    out_shape = (host["q"].shape[0], p.heads, p.value_dim)
+    host["dout"] = ROUND[p.dtype](np.random.default_rng(6).standard_normal(out_shape).astype(np.float32))
+    arrays: dict[str, Any] = {field: gpu.array(values) for field, values in host.items()}
+    arrays["out"] = gpu.empty(int(np.prod(out_shape)) * 2)
+    arrays["lse"] = gpu.empty(out_shape[0] * p.heads * 4)
+    for name in "qkv":
+        arrays[f"d{name}"] = gpu.empty(host[name].nbytes)
+    addresses = {field: array.address for field, array in arrays.items()}
+    if not p.softmax:
+        addresses["lse"] = 0
+    _run(pack(p, addresses))
+
+    def read(name: str, shape: tuple[int, ...]) -> Array:
+        return np.asarray(as_float(arrays[name].read(np.uint16, shape), p.dtype), np.float64)
+
+    found = []
+    for deterministic in (False, True):
+        _run(pack(p, addresses, backward=True, deterministic=deterministic))
+        found.append([read(f"d{name}", host[name].shape) for name in "qkv"])
+    q, k, v, do = (np.asarray(as_float(host[name], p.dtype), np.float64) for name in ("q", "k", "v", "dout"))
+    dq, dk, dv = found[0]
+    for what, left, right in (("dq * q", dq * q, dk * k), ("dv * v", dv * v, do * read("out", out_shape))):
+        size = float(np.linalg.norm(left) + np.linalg.norm(right))
+        if not (size > 0 and abs(float(left.sum() - right.sum())) < 0.05 * size):
+            raise RuntimeError(f"wrong gradients: {what} sums to {left.sum()}, its counterpart to {right.sum()}")
+    for name, a, b in zip("qkv", *found, strict=True):
+        if not float(np.linalg.norm(a - b)) <= 1e-2 * float(np.linalg.norm(a)):
+            raise RuntimeError(f"the deterministic d{name} is another one")

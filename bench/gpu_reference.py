@@ -1,4 +1,4 @@
-"""HSTU attention forward in torch, straight from docs/attention.md, and its accuracy rule (section 8).
+"""HSTU and softmax attention forward in torch, straight from docs/attention.md, and its accuracy rule (section 8).
 
 Plain tensor operations in float64 (the reference) or in float32 with roundings to the 16-bit type (the yardstick);
 nothing of Warploom is used. Runs on the tensors' device.
@@ -35,6 +35,8 @@ class Inputs:
     alpha: float
     divisor: float | Tensor
     intervals: Tensor | None = None
+    # R of each sequence, (heads or 1, Lq, Lk) in float32: exactly the values of the call, 0 where R has no entry.
+    bias: list[Tensor] | None = None
 
 
 def visible(problem: Problem, inputs: Inputs, b: int, first_q: int) -> Tensor:
@@ -60,17 +62,57 @@ def visible(problem: Problem, inputs: Inputs, b: int, first_q: int) -> Tensor:
     return see[None]
 
 
-def forward(problem: Problem, inputs: Inputs, dtype: torch.dtype, factor: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-    """(out, bound, magnitude), each (rows, heads, Dv), in `dtype`.
+@dataclass
+class Results:
+    """(rows, heads, Dv), LSE and the largest |S| of a row (rows, heads). HSTU's LSE is 0."""
+
+    out: Tensor
+    lse: Tensor
+    largest_score: Tensor
+    bound: Tensor  # float64: the variance of out's largest single roundings
+    magnitude: Tensor  # float64: out if nothing cancelled
+
+
+def scores(problem: Problem, inputs: Inputs, b: int, first_q: int, z: Tensor) -> tuple[Tensor, Tensor]:
+    """(Z, what is visible) of sequence b; z: alpha Q K^T."""
+    see = visible(problem, inputs, b, first_q).expand(z.shape)
+    if inputs.bias is not None:
+        bias = inputs.bias[b].to(z.dtype)
+        see = see & ~torch.isneginf(bias)
+        scale = inputs.alpha if problem.bias_scaled and not problem.softmax else 1.0
+        z = z + scale * torch.where(see, bias, 0)
+    if problem.softcap:
+        z = problem.softcap * torch.tanh(z / problem.softcap)
+    return z, see
+
+
+def probabilities(problem: Problem, z: Tensor, see: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(P before its rounding, what O is divided with but for the divisor, LSE) of one sequence."""
+    if not problem.softmax:
+        ones = torch.ones(*z.shape[:2], 1, dtype=z.dtype, device=z.device)
+        return torch.where(see, z * torch.sigmoid(z), 0), ones, torch.zeros_like(ones)[..., 0]
+    z = torch.where(see, z, -torch.inf)
+    largest = z.amax(dim=2, keepdim=True)
+    p = torch.exp(z - torch.where(torch.isneginf(largest), 0, largest))
+    total = p.sum(dim=2, keepdim=True)
+    lse = (largest + torch.log(total))[..., 0]
+    return p, torch.where(total == 0, 1, total), lse
+
+
+def forward(problem: Problem, inputs: Inputs, dtype: torch.dtype, factor: Any = None) -> Results:
+    """The results in `dtype`.
 
     float64: exact. float32: the yardstick, with P and out rounded to the inputs' type; `factor` (a generator) scales
-    each row of P by a random number around its rounding. bound: the variance of the largest single roundings;
-    magnitude: the result if nothing cancelled.
+    each row of P by a random number around its rounding.
     """
     kind = inputs.q.dtype
     exact = dtype == torch.float64
-    shape = (*inputs.q.shape[:2], inputs.v.shape[2])
-    out, bound, magnitude = (torch.zeros(shape, dtype=dtype, device=inputs.q.device) for _ in range(3))
+    rows_heads = tuple(inputs.q.shape[:2])
+    out, bound, magnitude = (
+        torch.zeros(*rows_heads, inputs.v.shape[2], dtype=dtype, device=inputs.q.device) for _ in range(3)
+    )
+    lse = torch.full(rows_heads, -torch.inf, dtype=dtype, device=inputs.q.device)
+    largest_score = torch.zeros_like(lse)
     group = inputs.q.shape[1] // inputs.k.shape[1]
     first_q = first_k = 0
     for b, (slot_q, slot_k) in enumerate(zip(inputs.slots_q, inputs.slots_k, strict=True)):
@@ -82,11 +124,14 @@ def forward(problem: Problem, inputs: Inputs, dtype: torch.dtype, factor: Any = 
                 x[first_k : first_k + lk].to(dtype).transpose(0, 1).repeat_interleave(group, 0)
                 for x in (inputs.k, inputs.v)
             )
-            z = inputs.alpha * (q @ k.transpose(1, 2))
-            p = torch.where(visible(problem, inputs, b, first_q), z * torch.sigmoid(z), 0)
+            z, see = scores(problem, inputs, b, first_q, inputs.alpha * (q @ k.transpose(1, 2)))
+            p, total, sequence_lse = probabilities(problem, z, see)
+            lse[rows] = sequence_lse.T
+            largest_score[rows] = torch.where(see, z.abs(), 0).amax(dim=2).T
             divisor: Any = (
                 inputs.divisor[rows, None].to(dtype) if isinstance(inputs.divisor, Tensor) else inputs.divisor
             )
+            divisor = divisor * total
             if not exact:
                 scale = (
                     1
@@ -102,8 +147,9 @@ def forward(problem: Problem, inputs: Inputs, dtype: torch.dtype, factor: Any = 
         first_q, first_k = first_q + slot_q, first_k + slot_k
     if exact:
         bound += torch.clamp(UNIT[kind] * out.abs(), min=SMALLEST[kind]) ** 2
-        return out, bound, magnitude
-    return out.to(kind).to(dtype), bound, magnitude
+    else:
+        out = out.to(kind).to(dtype)
+    return Results(out, lse, largest_score, bound, magnitude)
 
 
 @dataclass
@@ -114,9 +160,11 @@ class Verdict:
     message: str = ""
 
 
-def judge(problem: Problem, inputs: Inputs, actual: Tensor) -> Verdict:
-    """Section 8 for out. actual: (rows, heads, Dv); rows that are not used or belong to nobody must be exactly 0."""
-    exact, bound, magnitude = forward(problem, inputs, torch.float64)
+def judge(problem: Problem, inputs: Inputs, actual: Tensor, lse: Tensor | None = None) -> Verdict:
+    """Section 8 for out, and for LSE (rows, heads) when there is one. actual: (rows, heads, Dv); rows that are not used
+    or belong to nobody must be exactly 0."""
+    reference = forward(problem, inputs, torch.float64)
+    exact, bound, magnitude = reference.out, reference.bound, reference.magnitude
     found = actual.double()
     if not torch.isfinite(found).all():
         return Verdict(False, float("inf"), 0.0, f"{int((~torch.isfinite(found)).sum())} elements are not finite")
@@ -132,7 +180,7 @@ def judge(problem: Problem, inputs: Inputs, actual: Tensor) -> Verdict:
         return Verdict(worst <= 5e-3, worst, 5e-3, "" if worst <= 5e-3 else "relative error of the worst row")
     generator = torch.Generator(device=inputs.q.device).manual_seed(7)
     draws = [
-        forward(problem, inputs, torch.float32, factor)[0].double() - exact for factor in (None, generator, generator)
+        forward(problem, inputs, torch.float32, factor).out.double() - exact for factor in (None, generator, generator)
     ]
     floor = FLOOR * magnitude.norm(dim=2)
     drawn_rows = torch.stack([draw.norm(dim=2) for draw in draws]).max(dim=0).values
@@ -152,7 +200,22 @@ def judge(problem: Problem, inputs: Inputs, actual: Tensor) -> Verdict:
         verdict.message = f"row {row} head {head}: error {rows[row, head]:.3e}, limit {row_limits[row, head]:.3e}"
     elif not verdict.ok:
         verdict.message = "the whole tensor is past its limit"
+    if verdict.ok and lse is not None:
+        judge_lse(reference, lse.double(), verdict)
     return verdict
+
+
+def judge_lse(reference: Results, lse: Tensor, verdict: Verdict) -> None:
+    """2e-5 * (1 + largest |S| the row sees), -inf exactly where nothing is seen."""
+    nothing = torch.isneginf(reference.lse)
+    if not torch.equal(nothing, torch.isneginf(lse)):
+        verdict.ok, verdict.message = False, "LSE is -inf elsewhere than where a row sees nothing"
+        return
+    excess = torch.where(nothing, 0, (lse - reference.lse).abs()) / (2e-5 * (1 + reference.largest_score))
+    worst = excess.max().item()
+    if not worst <= 1:  # a NaN too
+        row, head = divmod(int(excess.argmax()), excess.shape[1])
+        verdict.ok, verdict.message = False, f"LSE of row {row} head {head}: {worst:.2f} of its limit"
 
 
 def _absent_rows(inputs: Inputs) -> Tensor:

@@ -22,13 +22,39 @@ KERNELS = ROOT / "kernels"
 # The host files that choose, plan and launch the kernels: the one list of them.
 HOST_FILES = (
     "src/gpu/attention.cpp",
+    "src/gpu/choose_plan.cpp",
+    "src/gpu/device_call.cpp",
+    "src/gpu/launch_plan.cpp",
     "src/gpu/module.cpp",
     "src/gpu/module.h",
     "src/gpu/plan.cpp",
     "src/gpu/plan.h",
+    "src/gpu/scratch.cpp",
 )
-HSTU_FORWARD = ("kernels/attention/hstu_forward_mma.cu", *HOST_FILES)
+FORWARD = (
+    "kernels/attention/attention_forward_mma.cu",
+    "src/gpu/mma_forward_plan.cpp",
+    "src/gpu/mma_forward_plan.h",
+    *HOST_FILES,
+)
+BACKWARD = (
+    "kernels/attention/attention_backward_dq_mma.cu",
+    "kernels/attention/attention_backward_mma.cu",
+    "kernels/attention/backward_dq_sums.cu",
+    "kernels/attention/backward_row_terms.cu",
+    "src/gpu/backward_plan.cpp",
+    "src/gpu/backward_tiles.cpp",
+    *HOST_FILES,
+)
 
+# The Hopper kernel, which takes what it can of the forward calls on an H200; mma.sync kernels take the rest.
+HOPPER_FORWARD = (
+    "kernels/attention/attention_forward_hopper.cu",
+    "src/gpu/hopper_forward_plan.cpp",
+    "src/gpu/hopper_forward_plan.h",
+    "src/gpu/tensor_map.cpp",
+    *HOST_FILES,
+)
 Record = dict[str, Any]
 SECTIONS = ("checks", "sanitizer", "bench")
 
@@ -85,7 +111,9 @@ def sources_sha256(sources: tuple[str, ...], root: Path = ROOT) -> str:
 
 def item_name(section: str, record: Record) -> str:
     """The name of the item that a record belongs to."""
-    return f"{record['tool']}/{record['case']}" if section == "sanitizer" else str(record["case"])
+    if section == "sanitizer":
+        return f"{record['tool']}/{record['case']}"
+    return f"{record['case']}/backward" if record.get("pass") == "backward" else str(record["case"])
 
 
 def failed(section: str, record: Record) -> bool:

@@ -5,9 +5,11 @@
 
 #include "cpu/attention.h"
 #include "gpu/attention.h"
+#include "gpu/gemm.h"
 #include "gpu/nvrtc_search.h"
 #include "information.h"
 #include "last_error.h"
+#include "problem/gemm.h"
 #include "problem/validate.h"
 #include "warploom/version.h"
 #include "warploom/warploom.h"
@@ -22,6 +24,11 @@ Status validate(const warploom_attention* call) {
   if (Status status = warploom::validate_description(*call); !status.ok()) return status;
   // The values of a GPU call's lengths are in device memory: its back end reads them when asked to.
   return call->device == WARPLOOM_CPU ? warploom::validate_values(*call) : Status();
+}
+
+Status validate(const warploom_gemm* call) {
+  if (call == nullptr) return Status::invalid_value("call is null; pass a warploom_gemm");
+  return warploom::validate_gemm(*call);
 }
 
 /// Gives the text to the caller, who releases it with warploom_free.
@@ -70,6 +77,24 @@ int warploom_explain(const warploom_attention* call, char** text) {
   return warploom::guarded([&] {
     if (Status status = validate(call); !status.ok()) return status;
     if (call->device == WARPLOOM_CPU) return give(warploom::cpu::explain(*call), text);
+    return give(warploom::gpu::explain(*call), text);
+  });
+}
+
+void warploom_gemm_init(warploom_gemm* call) {
+  if (call != nullptr) warploom::init_gemm(*call);
+}
+
+int warploom_gemm_run(const warploom_gemm* call) {
+  return warploom::guarded([&] {
+    if (Status status = validate(call); !status.ok()) return status;
+    return warploom::gpu::run(*call);
+  });
+}
+
+int warploom_gemm_explain(const warploom_gemm* call, char** text) {
+  return warploom::guarded([&] {
+    if (Status status = validate(call); !status.ok()) return status;
     return give(warploom::gpu::explain(*call), text);
   });
 }

@@ -6,7 +6,7 @@
 #include "gpu/compiler.h"
 #include "gpu/driver.h"
 #include "gpu/nvrtc_search.h"
-#include "gpu/plan.h"
+#include "gpu/reference_device.h"
 #include "warploom/version.h"
 #include "warploom/warploom.h"
 

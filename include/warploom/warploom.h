@@ -170,6 +170,41 @@ typedef struct warploom_attention {
   uint32_t reserved;
 } warploom_attention;
 
+enum { WARPLOOM_NO_ACTIVATION = 0, WARPLOOM_SILU = 1 }; /* activation */
+
+/* A batch of matrices whose rows are contiguous; strides in elements. A null data pointer: absent. */
+typedef struct warploom_matrix {
+  void* data;
+  int64_t batch_stride; /* 0: the same matrix for the whole batch (inputs only) */
+  int64_t row_stride;
+} warploom_matrix;
+
+/* OUT = act(alpha A B^T + bias) + beta C for every matrix of a batch (docs/gemm.md). A caller zeroes it, sets
+ * abi_version, struct_bytes and what its product needs. */
+typedef struct warploom_gemm {
+  uint32_t abi_version;  /* WARPLOOM_ABI_VERSION */
+  uint32_t struct_bytes; /* sizeof(warploom_gemm) */
+  uint32_t dtype;        /* of a, b and bias: FLOAT16 or BFLOAT16 */
+  uint32_t out_dtype;    /* of c and out: FLOAT16, BFLOAT16 or FLOAT32 */
+  uint32_t device;       /* WARPLOOM_CUDA */
+  int32_t device_index;
+  uint32_t activation;
+  uint32_t reserved;
+  void* stream; /* a CUstream; null is the default stream */
+
+  int64_t batch;   /* 1: a single product */
+  int64_t rows;    /* M: of a, c and out */
+  int64_t columns; /* N: rows of b, columns of c and out */
+  int64_t depth;   /* K: columns of a and b; 0: the product is 0 */
+
+  warploom_matrix a, b; /* (M, K) (N, K): addresses and strides are multiples of 16 bytes */
+  warploom_matrix c;    /* (M, N) or absent; may be out itself */
+  warploom_matrix out;  /* (M, N): pairs of values are aligned */
+  const void* bias;     /* (N), 16-byte aligned, or null */
+  double alpha;
+  double beta; /* of c */
+} warploom_gemm;
+
 /* "0.1.0" */
 WARPLOOM_API const char* warploom_version(void);
 /* WARPLOOM_ABI_VERSION of the library. */
@@ -189,6 +224,13 @@ WARPLOOM_API int warploom_run(const warploom_attention* call);
 WARPLOOM_API int warploom_warmup(const warploom_attention* call);
 /* What warploom_run would do, as JSON (docs/cli.md, explain). Text is released by warploom_free. */
 WARPLOOM_API int warploom_explain(const warploom_attention* call, char** text);
+/* Fills *call with zeros and the defaults: version, sizes, one product, alpha = 1. */
+WARPLOOM_API void warploom_gemm_init(warploom_gemm* call);
+/* Checks a product and queues it on its stream. Needs a GPU of compute capability 9.0. */
+WARPLOOM_API int warploom_gemm_run(const warploom_gemm* call);
+/* What warploom_gemm_run would do, as JSON: every tile considered, with its predicted time. Without a GPU of that index
+ * it is told for an H200. Text is released by warploom_free. */
+WARPLOOM_API int warploom_gemm_explain(const warploom_gemm* call, char** text);
 /* Devices that can be used, as a JSON array of {"name", "kind": "cpu"|"cuda", "architecture", ...}. */
 WARPLOOM_API int warploom_devices(char** text);
 /* What was found on this machine: libraries searched and why one was refused, cache, settings, versions; JSON. */

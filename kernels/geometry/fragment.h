@@ -37,6 +37,12 @@ WARPLOOM_HD constexpr Element c_element(int lane, int index) {
   return {e.row + index / 2 * 8, e.column + index % 2};
 }
 
+/// The element of a wgmma's accumulators (64 x N) that float `index` of thread `thread` (of the warpgroup) is.
+WARPLOOM_HD constexpr Element accumulator_element(int thread, int index) {
+  const Element e = c_element(thread % 32, index % 4);
+  return {thread / 32 * 16 + e.row, index / 4 * 8 + e.column};
+}
+
 /// The row of a 16x16 block whose 16 bytes a lane addresses in ldmatrix.x4, and the chunk (0 or 1) of that row: the
 /// four 8x8 blocks arrive in the order of A's registers.
 WARPLOOM_HD constexpr int ldmatrix_row(int lane) {

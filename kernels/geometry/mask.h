@@ -110,6 +110,14 @@ struct Ranges {
     }
     return true;
   }
+  /// The smallest interval that holds all members.
+  WARPLOOM_HD constexpr Interval hull() const {
+    Interval all = {kUnbounded, 0};
+    for (const Interval& part : parts) {
+      if (!part.empty()) all = {min_of(all.begin, part.begin), max_of(all.end, part.end)};
+    }
+    return all;
+  }
   /// The first tile of `size` at or after `tile` that holds a member; kUnbounded when there is none.
   WARPLOOM_HD constexpr int next_tile(int tile, int size) const {
     int next = kUnbounded;
@@ -175,6 +183,25 @@ WARPLOOM_HD constexpr bool visible_to_all(const SequenceMask& mask, Interval row
     if (!Interval{mask.group_start(last), segment.targets.begin + 1}.covers(in_targets)) return false;
   }
   return true;
+}
+
+/// Columns that every one of the query rows (those below seqlen_q) sees: one interval, and all of them but for those of
+/// the targets' own groups. What it covers needs no masking, at the price of two comparisons a tile.
+WARPLOOM_HD constexpr Interval columns_of_all(const SequenceMask& mask, Interval rows) {
+  const RowSegments segment = row_segments(mask, rows);
+  const int history_end = mask.history_end();
+  Interval common = {0, mask.seqlen_k};
+  const auto narrow_to_windows = [&](Interval r) {
+    if (!r.empty()) common = intersect(common, {r.end - 1 - mask.left, r.begin + mask.right + 1});
+  };
+  narrow_to_windows(segment.before);
+  narrow_to_windows(segment.history);
+  if (!segment.contexts.empty()) common = intersect(common, {0, history_end});
+  if (!segment.targets.empty()) {
+    const int origin = mask.target_window_from_history_end ? history_end : segment.targets.end - 1;
+    common = intersect(common, {origin - mask.left, history_end});
+  }
+  return common;
 }
 
 /// Exactly the query rows (i) that see at least one of the columns: the key side, for backward.

@@ -21,21 +21,25 @@ struct Schedule {
   int heads = 0;
   int pairs_in_group = 1;           ///< (sequence, head) pairs that run side by side
   bool first_tile_is_long = false;  ///< context rows see the whole history: tile 0 goes first
+  bool first_to_last = false;       ///< tiles of keys, whose first one is the longest
 
   WARPLOOM_HD constexpr long long items() const { return static_cast<long long>(query_tiles) * sequences * heads; }
 
   /// Item `index`, 0 <= index < items() < 2^31 (a grid's limit): every item exactly once.
   WARPLOOM_HD constexpr WorkItem item(long long index) const {
-    const long long pairs = static_cast<long long>(sequences) * heads;
-    const long long group = index / (static_cast<long long>(pairs_in_group) * query_tiles);
-    const long long first_pair = group * pairs_in_group;
-    const int pairs_here = static_cast<int>(pairs - first_pair < pairs_in_group ? pairs - first_pair : pairs_in_group);
-    const int inside = static_cast<int>(index - first_pair * query_tiles);
-    const int turn = inside / pairs_here;
-    const long long pair = first_pair + inside % pairs_here;
+    // Nothing here passes the number of items, so 32-bit divisions do: a long one costs a hundred instructions.
+    const unsigned pairs = static_cast<unsigned>(sequences) * static_cast<unsigned>(heads);
+    const unsigned at = static_cast<unsigned>(index);
+    const unsigned tiles = static_cast<unsigned>(query_tiles), group_size = static_cast<unsigned>(pairs_in_group);
+    const unsigned first_pair = at / (group_size * tiles) * group_size;
+    const unsigned pairs_here = pairs - first_pair < group_size ? pairs - first_pair : group_size;
+    const unsigned inside = at - first_pair * tiles;
+    const int turn = static_cast<int>(inside / pairs_here);
+    const unsigned pair = first_pair + inside % pairs_here;
     const int last_first = query_tiles - 1 - turn;
-    const int tile = first_tile_is_long ? (turn == 0 ? 0 : last_first + 1) : last_first;
-    return {tile, static_cast<int>(pair / heads), static_cast<int>(pair % heads)};
+    const int tile = first_to_last ? turn : first_tile_is_long ? (turn == 0 ? 0 : last_first + 1) : last_first;
+    const unsigned sequence = pair / static_cast<unsigned>(heads);
+    return {tile, static_cast<int>(sequence), static_cast<int>(pair - sequence * static_cast<unsigned>(heads))};
   }
 };
 

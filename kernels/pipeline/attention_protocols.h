@@ -245,4 +245,175 @@ WARPLOOM_HD constexpr Protocol persistent_attention(const Sizes& n) {
   return p;
 }
 
+// --- The forward kernel for Hopper (kernels/attention/attention_forward_hopper.cu): a scheduler warp that hands out work
+// items and loads Q, a loader warp for K and V, and consumers that pass over tiles which none of their rows sees.
+
+struct HopperRings {
+  Ring items;
+  AttentionRings tiles;
+  int request = 0;  ///< mbarrier: the loader has come to the last item
+};
+
+/// The scheduler takes an item only when the loader has come to the one before. The end is an item without rows.
+template <class Actor>
+WARPLOOM_HD constexpr void schedule_hopper(Actor& scheduler, const HopperRings& rings) {
+  Cursor item_at, query_at;
+  for (int tile = 0; scheduler.has_tile(tile); ++tile) {
+    store(scheduler, rings.items, item_at);
+    fill(scheduler, rings.tiles.queries, query_at);
+    scheduler.wait(rings.request, tile);
+  }
+  wait_empty(scheduler, rings.tiles.queries, query_at);
+  scheduler.arrive(rings.tiles.queries.first_full + query_at.slot, query_at.round);
+  store(scheduler, rings.items, item_at);
+}
+
+/// Passes a slot on without filling it.
+template <class Actor>
+WARPLOOM_HD constexpr void fill_nothing(Actor& producer, const Ring& ring, Cursor& at) {
+  wait_empty(producer, ring, at);
+  producer.arrive(ring.first_full + at.slot, at.round);
+  at.advance(ring);
+}
+
+/// A V tile waits for the next K tile, also for that of the next item where Q has two slots. An item that sees no keys,
+/// and the end, are one tile that nobody sees.
+template <class Actor>
+WARPLOOM_HD constexpr void load_hopper(Actor& loader, const HopperRings& rings) {
+  const Ring &keys = rings.tiles.keys, &values = rings.tiles.values;
+  const bool crosses_items = rings.tiles.queries.stages > 1;
+  Cursor item_at, key_at, value_at;
+  bool value_due = false;
+  const auto load_value = [&] {
+    if (value_due) fill(loader, values, value_at);
+    value_due = false;
+  };
+  for (int tile = 0;; ++tile) {
+    if (!crosses_items) load_value();
+    wait_full(loader, rings.items, item_at);
+    if (!loader.has_tile(tile)) break;
+    loader.arrive(rings.request, tile);
+    for (int j = 0; j < loader.steps(tile); ++j) {
+      fill(loader, keys, key_at);
+      load_value();
+      value_due = true;
+    }
+    if (loader.steps(tile) == 0) {
+      load_value();
+      fill_nothing(loader, keys, key_at);
+      fill_nothing(loader, values, value_at);
+    }
+    release(loader, rings.items, item_at);
+  }
+  load_value();
+  fill_nothing(loader, keys, key_at);
+  fill_nothing(loader, values, value_at);
+  release(loader, rings.items, item_at);
+}
+
+template <class Actor>
+WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& rings, const Turns& turns, int who) {
+  const Ring &queries = rings.tiles.queries, &keys = rings.tiles.keys, &values = rings.tiles.values;
+  Cursor item_at, finished_at;
+  AttentionCursors at;
+  bool pending = false, finishing = false;  // P waits for its product with V; that product ends the item in finished_at
+  int finished = 0;
+  const auto output_done = [&] {
+    end_read(consumer, values, at.values);
+    release(consumer, values, at.values);
+    pending = false;
+  };
+  const auto end_item = [&] {
+    if (!finishing) return;
+    consumer.epilogue(finished++);
+    release(consumer, rings.items, finished_at);
+    finishing = false;
+  };
+  open_turns(consumer, turns, who);
+  for (int tile = 0;; ++tile) {
+    wait_full(consumer, rings.items, item_at);
+    const bool is_end = !consumer.has_tile(tile);
+    const int steps = is_end ? 0 : consumer.steps(tile);
+    // Under a causal mask the upper rows see fewer of the last tiles.
+    const int unseen = turns.count - 1 - who;
+    wait_full(consumer, queries, at.queries);
+    if (!is_end) begin_read(consumer, queries, at.queries);
+    for (int j = 0; j < steps || j == 0; ++j) {
+      const bool sees = j < steps - unseen, last = j + 1 >= steps;
+      wait_full(consumer, keys, at.keys);
+      take_turn(consumer, turns, who);
+      const bool output = sees && pending;
+      if (sees) begin_read(consumer, keys, at.keys);
+      if (output) {
+        wait_full(consumer, values, at.values);
+        begin_read(consumer, values, at.values);
+      }
+      pass_turn(consumer, turns, who);
+      if (sees) end_read(consumer, keys, at.keys);
+      release(consumer, keys, at.keys);
+      if (last) {
+        if (!is_end) end_read(consumer, queries, at.queries);
+        release(consumer, queries, at.queries);
+      }
+      const auto flush = [&] {
+        if (pending) {
+          wait_full(consumer, values, at.values);
+          begin_read(consumer, values, at.values);
+          output_done();
+        }
+        end_item();
+      };
+      if (sees) {
+        consumer.activate(j);
+        if (output) {
+          output_done();
+          end_item();
+        }
+        pending = true;
+      } else {
+        flush();
+      }
+      if (last) {
+        finishing = true;
+        if (!pending || queries.stages == 1) flush();
+      }
+      if (!sees) {
+        wait_full(consumer, values, at.values);
+        release(consumer, values, at.values);
+      }
+    }
+    item_at.advance(rings.items);
+    if (is_end) break;
+  }
+  close_turns(consumer, turns, who, 0);
+}
+
+WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_stages) {
+  Protocol p(n);
+  HopperRings rings;
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1);
+  rings.tiles = add_attention_rings(p, query_stages);
+  rings.request = p.num_mbarriers;
+  p.add_mbarrier({"request"}, 1);
+  const Turns turns = add_turns(p, n.consumers);
+  Recorder scheduler = p.add_role({"scheduler"}, kWarp);
+  schedule_hopper(scheduler, rings);
+  Recorder loader = p.add_role({"loader"}, kWarp);
+  load_hopper(loader, rings);
+  for (int c = 0; c < n.consumers; ++c) {
+    Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
+    consume_hopper(consumer, rings, turns, c);
+  }
+  return p;
+}
+
+WARPLOOM_HD constexpr Protocol hopper_attention(const Sizes& n) {
+  return hopper_attention_with(n, 2);
+}
+
+/// Heads so wide that shared memory holds one Q.
+WARPLOOM_HD constexpr Protocol hopper_attention_one_query(const Sizes& n) {
+  return hopper_attention_with(n, 1);
+}
+
 }  // namespace warploom::pipeline

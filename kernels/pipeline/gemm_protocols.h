@@ -126,6 +126,92 @@ WARPLOOM_HD constexpr Protocol ping_pong(const Sizes& n) {
   return p;
 }
 
+// --- The product GEMM (kernels/gemm): the two above, with the wgmmas of two steps in flight, so that the tensor core
+// has the next step's before it has finished this one's. Both read a static schedule.
+
+/// The reads of a work item: a slot is released one step late, once the tensor core has gone on to the next.
+template <class Actor>
+WARPLOOM_HD constexpr void consume_overlapped(Actor& consumer, const Ring& ring, Cursor& at, int steps) {
+  if (steps == 0) return;
+  Cursor oldest = at;
+  wait_full(consumer, ring, at);
+  begin_read(consumer, ring, at);
+  at.advance(ring);
+  for (int step = 1; step < steps; ++step) {
+    wait_full(consumer, ring, at);
+    begin_read(consumer, ring, at);
+    at.advance(ring);
+    end_older_read(consumer, ring, oldest);
+    release(consumer, ring, oldest);
+  }
+  end_read(consumer, ring, oldest);
+  release(consumer, ring, oldest);
+}
+
+/// Cooperative: every consumer has its rows of every tile.
+template <class Actor>
+WARPLOOM_HD constexpr void consume_cooperatively(Actor& consumer, const Ring& ring) {
+  Cursor at;
+  for (int tile = 0; consumer.has_tile(tile); ++tile) {
+    consumer.prologue(tile);
+    consume_overlapped(consumer, ring, at, consumer.steps(tile));
+    consumer.epilogue(tile);
+  }
+}
+
+/// Ping-pong: one consumer's main loop runs under the other's epilogue.
+template <class Actor>
+WARPLOOM_HD constexpr void consume_by_turns(Actor& consumer, const Ring& ring, const Turns& turns, int who) {
+  Cursor at;
+  int tile = 0;
+  open_turns(consumer, turns, who);
+  for (; consumer.has_tile(tile); ++tile) {
+    if (tile % turns.count != who) {
+      at.skip(ring, consumer.steps(tile));
+      continue;
+    }
+    consumer.prologue(tile);
+    take_turn(consumer, turns, who);
+    consume_overlapped(consumer, ring, at, consumer.steps(tile));
+    pass_turn(consumer, turns, who);
+    consumer.epilogue(tile);
+  }
+  close_turns(consumer, turns, who, tile % turns.count);
+}
+
+/// A ring of one slot cannot hold two steps: the kernel has at least two, and the checker is shown two.
+inline constexpr int kOverlappedStages = 2;
+
+WARPLOOM_HD constexpr Ring add_overlapped_ring(Protocol& p, int readers) {
+  const int stages = p.sizes.stages < kOverlappedStages ? kOverlappedStages : p.sizes.stages;
+  return add_ring(p, "stage", "full", "empty", stages, readers);
+}
+
+WARPLOOM_HD constexpr Protocol gemm_cooperative(const Sizes& n) {
+  Protocol p(n);
+  const Ring ring = add_overlapped_ring(p, n.consumers);
+  Recorder producer = p.add_role({"producer"}, kWarp);
+  produce_steps(producer, ring, n.producer_exits_early);
+  for (int c = 0; c < n.consumers; ++c) {
+    Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
+    consume_cooperatively(consumer, ring);
+  }
+  return p;
+}
+
+WARPLOOM_HD constexpr Protocol gemm_ping_pong(const Sizes& n) {
+  Protocol p(n);
+  const Ring ring = add_overlapped_ring(p, 1);
+  const Turns turns = add_turns(p, n.consumers);
+  Recorder producer = p.add_role({"producer"}, kWarp);
+  produce_steps(producer, ring, n.producer_exits_early);
+  for (int c = 0; c < n.consumers; ++c) {
+    Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
+    consume_by_turns(consumer, ring, turns, c);
+  }
+  return p;
+}
+
 // --- Persistent: the producer takes work items from a counter and hands them over through a ring of tile slots; the
 // hand-over after the last says that there is none.
 

@@ -12,10 +12,13 @@
 //   copy(slot, use), commit()          the role's own cp.async copies into a slot; close a group of them
 //   wait_groups(pending)               cp.async.wait_group
 //   write(slot, use)                   ordinary stores
-//   read_begin(slot, use)              the first instruction that reads the slot (an issued wgmma reads until waited
-//   for) read_end(slot, use)                the last read is over sync(barrier), signal(barrier)     bar.sync,
-//   bar.arrive on a named barrier has_tile(tile), steps(tile)        is there another work item, and how many steps it
-//   has activate(step), epilogue(tile)     where a kernel does the scalar work; no operation for the checker
+//   read_begin(slot, use)              the first instruction that reads the slot (a wgmma reads until it is waited for)
+//   read_end(slot, use)                the last read is over, and no other is open
+//   read_end_older(slot, use)          the same, while the read that began after it goes on
+//   sync(barrier), signal(barrier)     bar.sync, bar.arrive on a named barrier
+//   has_tile(tile), steps(tile)        is there another work item, and how many steps it has
+//   prologue(tile), activate(step),    where a kernel does the work of a tile or step; no operation for the checker
+//   epilogue(tile)
 //
 // `phase` and `use` count from 0 and only grow: the phase of the barrier that the author means, and which filling of
 // the slot. A kernel needs the lowest bit of a phase; the checker compares the rest with what the hardware would do.
@@ -87,7 +90,7 @@ struct Slot {
 };
 
 inline constexpr int kMaxOps = 1024;
-inline constexpr int kMaxRoles = 4;
+inline constexpr int kMaxRoles = 6;
 inline constexpr int kMaxMbarriers = 32;
 inline constexpr int kMaxNamedBarriers = 16;
 inline constexpr int kMaxSlots = 24;
@@ -166,6 +169,7 @@ class Recorder {
   WARPLOOM_HD constexpr void write(int slot, int use) { push_slot(OpKind::write, slot, use); }
   WARPLOOM_HD constexpr void read_begin(int slot, int use) { push_slot(OpKind::read_begin, slot, use); }
   WARPLOOM_HD constexpr void read_end(int slot, int use) { push_slot(OpKind::read_end, slot, use); }
+  WARPLOOM_HD constexpr void read_end_older(int slot, int use) { read_end(slot, use); }
   WARPLOOM_HD constexpr void signal(int named) {
     push({OpKind::named_arrive, false, to_short(named), 0, -1, uses_of(named)});
   }
@@ -180,6 +184,7 @@ class Recorder {
     const bool short_tile = protocol_->sizes.uneven_tiles && tile % 2 == 1;
     return short_tile ? protocol_->sizes.steps / 2 : protocol_->sizes.steps;
   }
+  WARPLOOM_HD constexpr void prologue(int) const {}
   WARPLOOM_HD constexpr void activate(int) const {}
   WARPLOOM_HD constexpr void epilogue(int) const {}
 

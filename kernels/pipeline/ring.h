@@ -94,10 +94,16 @@ WARPLOOM_HD constexpr void begin_read(Actor& consumer, const Ring& ring, const C
   consumer.read_begin(ring.first_slot + at.slot, use_of(ring, at));
 }
 
-/// ... to here.
+/// ... to here. No read of this role is open afterwards.
 template <class Actor>
 WARPLOOM_HD constexpr void end_read(Actor& consumer, const Ring& ring, const Cursor& at) {
   consumer.read_end(ring.first_slot + at.slot, use_of(ring, at));
+}
+
+/// The same, while the read that began after it goes on.
+template <class Actor>
+WARPLOOM_HD constexpr void end_older_read(Actor& consumer, const Ring& ring, const Cursor& at) {
+  consumer.read_end_older(ring.first_slot + at.slot, use_of(ring, at));
 }
 
 /// Consumer: gives the slot back and goes to the next.

@@ -17,10 +17,14 @@ inline constexpr Pipeline kShippedPipelines[] = {
     {"specialized", "producer warp and a ring that all consumers read", &specialized_ring},
     {"ping-pong", "producer warp; consumers take whole tiles in turns", &ping_pong},
     {"persistent", "producer hands work items over through a ring of tile slots", &persistent},
+    {"gemm-cooperative", "the product GEMM: consumers share a tile, two steps on the tensor core", &gemm_cooperative},
+    {"gemm-ping-pong", "the product GEMM: consumers take whole tiles in turns", &gemm_ping_pong},
     {"two-stage", "attention, next scores under this softmax, no turns", &two_stage_attention},
     {"turns", "attention with K and V rings and a turn a step", &attention_in_turns},
     {"across-tiles", "persistent attention: tile ring, two Q slots, turns, work items without a seam",
      &persistent_attention},
+    {"hopper", "the forward kernel for Hopper: scheduler, loader, consumers that pass over unseen tiles", &hopper_attention},
+    {"hopper-one-query", "the same with one Q slot, for wide heads", &hopper_attention_one_query},
 };
 
 }  // namespace warploom::pipeline

@@ -9,6 +9,9 @@ namespace warploom::pipeline {
 /// Ids of named barriers. 0 is __syncthreads.
 inline constexpr int kAllThreadsId = 0;
 inline constexpr int kFirstTurnId = 1;
+/// The warps that share keys in the backward kernel through mma.sync, one barrier a group; it has no turns.
+inline constexpr int kFirstKeyGroupId = 1;
+inline constexpr int kFirstWarpgroupId = 5;  ///< one a consumer, for its own 128 threads
 
 struct Turns {
   int count = 0;  ///< consumers that take turns; with one there is nothing to order

@@ -17,6 +17,13 @@ __device__ __forceinline__ float ex2_approx(float x) {
   return y;
 }
 
+/// The logarithm to base 2; -inf for 0.
+__device__ __forceinline__ float lg2_approx(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// 1/x; 0 for an infinite x.
 __device__ __forceinline__ float rcp_approx(float x) {
   float y;
@@ -29,6 +36,10 @@ __device__ __forceinline__ float max_nan(float a, float b) {
   float y;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
+}
+
+__device__ __forceinline__ float minus_infinity() {
+  return __int_as_float(0xff800000);
 }
 
 }  // namespace warploom::ptx

@@ -10,4 +10,11 @@ __device__ __forceinline__ int lane_id() {
   return lane;
 }
 
+/// The same value, which the compiler takes for a new one: what follows from it is not computed before and kept.
+__device__ __forceinline__ unsigned opaque(unsigned value) {
+  unsigned same;
+  asm volatile("mov.b32 %0, %1;" : "=r"(same) : "r"(value));
+  return same;
+}
+
 }  // namespace warploom::ptx

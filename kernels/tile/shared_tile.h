@@ -13,7 +13,7 @@ using ptx::uint32;
 
 /// A view of rows in global memory: row r, columns 0..columns-1 of 16-bit values, 16-byte aligned.
 struct GlobalRows {
-  const char* data;  ///< row 0
+  char* data;  ///< row 0
   long long row_stride_bytes;
 
   __device__ __forceinline__ GlobalRows from(int row) const {
@@ -65,11 +65,12 @@ __device__ __forceinline__ void zero_padding(uint32 tile) {
 template <int Rows>
 class BlockReader {
  public:
-  /// first_row: a multiple of 8.
-  __device__ __forceinline__ BlockReader(uint32 tile, int first_row) {
+  /// first_row: a multiple of 8. first_column_block: blocks are counted from it; 0, or such that no block asked for
+  /// carries past it: first_column_block & column_block == 0.
+  __device__ __forceinline__ BlockReader(uint32 tile, int first_row, int first_column_block = 0) {
     const int lane = threadIdx.x % 32;
     address_ = tile + geometry::swizzled_offset(Rows, first_row + geometry::ldmatrix_row(lane),
-                                                geometry::ldmatrix_chunk(lane));
+                                                2 * first_column_block + geometry::ldmatrix_chunk(lane));
   }
 
   /// The same blocks `bytes` (a multiple of 128) further on.

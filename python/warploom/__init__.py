@@ -14,6 +14,7 @@ from ._biases import BucketedBias, DenseBias, PackedBias
 from ._call import Gradients
 from ._library import version as __version__
 from ._masks import IntervalMask, Mask
+from ._matmul import explain_matmul, matmul
 from ._planning import devices, explain, get_num_threads, info, set_num_threads, warmup
 from ._simulate import (
     Program,
@@ -40,10 +41,12 @@ __all__ = [
     "__version__",
     "devices",
     "explain",
+    "explain_matmul",
     "get_num_threads",
     "hstu_attention",
     "hstu_attention_backward",
     "info",
+    "matmul",
     "set_num_threads",
     "simulate",
     "simulate_design",

@@ -62,6 +62,8 @@ def _load(path: Path) -> ctypes.CDLL:
     loaded.warploom_attention_init.argtypes = [ctypes.c_char_p]
     loaded.warploom_attention_init.restype = None
     _refuse_other_release(path, loaded)
+    loaded.warploom_gemm_run.argtypes = [ctypes.c_char_p]
+    loaded.warploom_gemm_explain.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
     return loaded
 
 

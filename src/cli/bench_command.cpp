@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/bench_gemm.h"
 #include "cli/bench_record.h"
 #include "cli/case_name.h"
 #include "cli/command.h"
@@ -323,8 +324,9 @@ int bench_attention(const Options& options) {
 
 void add_bench_command(CLI::App& app) {
   CLI::App* bench = add_command(app, "bench", "Time, TFLOP/s, bytes, share of the roofline, peers where present",
-                                "  warploom bench attention\n");
+                                "  warploom bench attention\n  warploom bench gemm\n");
   bench->require_subcommand(1);
+  add_bench_gemm_command(*bench);
   auto options = std::make_shared<Options>();
   CLI::App* command = add_command(
       *bench, "attention", "Attention, forward and backward",

@@ -13,9 +13,11 @@
 
 #include "cli/case_name.h"
 #include "cli/command.h"
+#include "cli/history_data.h"
 #include "cli/terminal.h"
+#include "gpu/choose_plan.h"
 #include "gpu/compiler.h"
-#include "gpu/plan.h"
+#include "gpu/reference_device.h"
 
 namespace warploom::cli {
 namespace {
@@ -62,31 +64,40 @@ Result<std::vector<gpu::DeviceInfo>> target_devices(const Options& options) {
   return result;
 }
 
-std::string name_of(const HstuForwardConfig& config) {
-  std::string name = "hstu forward D" + std::to_string(config.head_dim);
-  if (config.value_dim != config.head_dim) name += " Dv" + std::to_string(config.value_dim);
-  return name + (config.bfloat16 ? " bf16" : " fp16") + (config.interval_mask ? " intervals" : "");
-}
-
-/// The configuration that a problem's forward call would be served with.
-Result<HstuForwardConfig> config_for(const std::string& name, const gpu::DeviceInfo& device) {
-  const Result<Case> problem = parse_case(name);
-  if (!problem.ok()) return problem.status();
-  if (problem->softmax || problem->bias != BiasForm::none || problem->dtype == WARPLOOM_FLOAT32) {
-    return Status::invalid_value("case " + name +
-                                 ": GPU kernels exist for hstu without a bias in bf16 and fp16 so far");
+/// The kernels that a problem's calls launch: forward, and backward where it is served.
+Result<std::vector<gpu::KernelVariant>> kernels_for(const std::string& name, const gpu::DeviceInfo& device) {
+  const Result<Case> parsed = parse_case(name);
+  if (!parsed.ok()) return parsed.status();
+  const Result<ProblemConfig> config = config_of(*parsed, movielens_shape());
+  if (!config.ok()) return config.status();
+  std::vector<gpu::KernelVariant> result;
+  for (const bool backward : {false, true}) {
+    Problem problem = make_problem(*config, backward, Contents::untouched);
+    const Execution execution{.cuda = true};
+    const Result<warploom_attention> call =
+        backward ? backward_call(problem, execution) : forward_call(problem, execution);
+    if (!call.ok()) return call.status();
+    if (const Status served = gpu::check_served(*call); !served.ok()) {
+      if (backward) break;
+      return Status::invalid_value("case " + name + ": " + served.message());
+    }
+    const auto plan = std::make_unique<gpu::GpuPlan>();
+    if (Status planned = gpu::choose_plan(*call, device, /*cuda=*/nullptr, *plan); !planned.ok()) return planned;
+    for (int n = 0; n < plan->launch_count; ++n) {
+      const gpu::PlannedLaunch& launch = plan->launches[static_cast<std::size_t>(n)];
+      result.push_back(launch.family->variant(launch.config));
+    }
   }
-  return gpu::choose_config(static_cast<int>(problem->head_dim), static_cast<int>(problem->value_dim),
-                            problem->dtype == WARPLOOM_BFLOAT16, false, device);
+  return result;
 }
 
-bool wanted(const Options& options, const HstuForwardConfig& config) {
+bool wanted(const Options& options, const gpu::KernelVariant& kernel) {
   const auto has = [](const auto& list, const auto& value) {
     return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
   };
-  const bool mask = options.masks == "all" || config.interval_mask == (options.masks == "intervals");
-  return mask && has(options.head_dims, config.head_dim) &&
-         has(options.dtypes, std::string(config.bfloat16 ? "bf16" : "fp16"));
+  const bool mask = options.masks == "all" || kernel.interval_mask == (options.masks == "intervals");
+  return mask && has(options.head_dims, kernel.head_dim) &&
+         has(options.dtypes, std::string(kernel.bfloat16 ? "bf16" : "fp16"));
 }
 
 Result<std::vector<Variant>> variants(const Options& options, const std::vector<gpu::DeviceInfo>& devices) {
@@ -94,20 +105,21 @@ Result<std::vector<Variant>> variants(const Options& options, const std::vector<
   std::set<std::pair<std::string, std::string>> seen;  // two equal GPUs need one kernel
   for (const gpu::DeviceInfo& device : devices) {
     const gpu::Architecture architecture = gpu::compile_architecture(device);
-    std::vector<HstuForwardConfig> configs;
+    std::vector<gpu::KernelVariant> kernels;
     for (const std::string& problem : options.problems) {
-      const Result<HstuForwardConfig> config = config_for(problem, device);
-      if (!config.ok()) return config.status();
-      configs.push_back(*config);
+      const Result<std::vector<gpu::KernelVariant>> needed = kernels_for(problem, device);
+      if (!needed.ok()) return needed.status();
+      kernels.insert(kernels.end(), needed->begin(), needed->end());
     }
     if (options.problems.empty()) {
-      for (const HstuForwardConfig& config : gpu::configurations(device, options.whole_table))
-        if (wanted(options, config)) configs.push_back(config);
+      for (gpu::KernelVariant& kernel : gpu::kernel_variants(device, options.whole_table))
+        if (wanted(options, kernel)) kernels.push_back(std::move(kernel));
     }
-    for (const HstuForwardConfig& config : configs) {
-      gpu::KernelRequest request = gpu::kernel_request(config, architecture);
-      if (!seen.emplace(to_string(architecture), request.config_text).second) continue;
-      result.push_back({name_of(config) + " " + to_string(architecture), std::move(request)});
+    for (const gpu::KernelVariant& kernel : kernels) {
+      gpu::KernelRequest request = kernel.family->request(kernel.config, architecture);
+      const std::string what = request.entry_file + request.kernel_name + request.config_text;
+      if (!seen.emplace(to_string(architecture), what).second) continue;
+      result.push_back({kernel.name + " " + to_string(architecture), std::move(request)});
     }
   }
   if (result.empty())

@@ -8,6 +8,7 @@
 #include "cli/case_name.h"
 #include "cli/command.h"
 #include "cli/devices.h"
+#include "cli/gemm_case.h"
 #include "cli/history_data.h"
 #include "cli/json_text.h"
 #include "cli/library_text.h"
@@ -33,7 +34,23 @@ Result<Json> plan(const ProblemConfig& config, const Device& device, bool backwa
   return parse_library_json(*text);
 }
 
+int explain_gemm(const Options& options) {
+  const Result<GemmCase> gemm = parse_gemm_case(options.name);
+  if (!gemm.ok()) return report(gemm.status());
+  const warploom_gemm call = describe_case(*gemm);
+  char* text = nullptr;
+  if (Status status = detail::status_of(warploom_gemm_explain(&call, &text)); !status.ok()) return report(status);
+  const Result<Json> plan = parse_library_json(text);
+  warploom_free(text);
+  if (!plan.ok()) return report(plan.status());
+  Json result = {{"case", options.name}};
+  result.update(*plan);
+  if (options.json.prints_text()) std::fputs(json_text(result).c_str(), stdout);
+  return report_if_error(options.json.write(result));
+}
+
 int explain_problem(const Options& options) {
+  if (is_gemm_name(options.name)) return explain_gemm(options);
   const Result<Case> problem = parse_case(options.name);
   if (!problem.ok()) return report(problem.status());
   const Result<Device> device = choose_device(options.device);
@@ -61,6 +78,7 @@ void add_explain_command(CLI::App& app) {
   CLI::App* command =
       add_command(app, "explain", "Which kernel, tile and schedule a problem gets, and why",
                   "  warploom explain hstu-uniform-B8-L4096-H4-D128-causal-bf16\n"
+                  "  warploom explain gemm-8192x8192x8192-bf16\n"
                   "  warploom explain softmax-jagged-B64-L256..2048-H8-Hkv2-D64-full-fp32 --device cpu\n"
                   "  warploom explain hstu-jagged-B64-L256..2048-H4-D128-causal-ctx4-tgt64-bf16 --json\n");
   command->add_option("problem", options->name, "A benchmark case's name, see docs/cli.md")->required();

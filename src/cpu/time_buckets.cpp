@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "geometry/time_buckets.h"
+
 namespace warploom::cpu {
 namespace {
 
@@ -21,14 +23,13 @@ uint64_t cell_begin(int cell) {
 
 void TimeBuckets::build(const int64_t* thresholds, int64_t entries) {
   thresholds_.clear();
-  for (int64_t n = 1; n < entries; ++n) {
-    if (thresholds != nullptr) {
+  if (thresholds != nullptr) {
+    for (int64_t n = 1; n < entries; ++n) {
       thresholds_.push_back(static_cast<uint64_t>(std::max<int64_t>(0, thresholds[n - 1])));
-    } else {
-      const double value = std::ceil(std::exp(0.301 * static_cast<double>(n)));
-      if (value >= 0x1p64) break;  // no difference reaches it
-      thresholds_.push_back(static_cast<uint64_t>(value));
     }
+  } else {
+    const auto& table = geometry::kTimeThresholds.values;
+    thresholds_.assign(table, table + std::min<int64_t>(entries - 1, geometry::kDefaultTimeThresholds));
   }
   small_.clear();
   for (const uint64_t threshold : thresholds_) {

@@ -1,13 +1,13 @@
 #include "gpu/attention.h"
 
 #include <cstring>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "gpu/choose_plan.h"
+#include "gpu/launch_plan.h"
 #include "gpu/module.h"
-#include "gpu/plan.h"
+#include "gpu/scratch.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
 #include "problem/validate.h"
@@ -54,7 +54,10 @@ Result<HostValues> copy_values(const warploom_attention& call, const Driver& cud
 /// The call with max_seqlen_* known, its values checked when that was asked for.
 Result<warploom_attention> resolve(const warploom_attention& call, const Driver& cuda) {
   const bool check = (call.flags & WARPLOOM_CHECK_INPUTS) != 0;
-  const bool measure = call.max_seqlen_q == WARPLOOM_FROM_CU_SEQLENS;
+  // Backward has tiles of keys too. Without cu_seqlens_k both sides are as long.
+  const bool measure =
+      call.max_seqlen_q == WARPLOOM_FROM_CU_SEQLENS ||
+      (call.pass == WARPLOOM_BACKWARD && call.max_seqlen_k == WARPLOOM_FROM_CU_SEQLENS && call.cu_seqlens_k != nullptr);
   if (!check && !measure) return call;
   const Result<HostValues> host = copy_values(call, cuda);
   if (!host.ok()) return host.status();
@@ -63,55 +66,19 @@ Result<warploom_attention> resolve(const warploom_attention& call, const Driver&
   }
   warploom_attention resolved = call;
   resolved.max_seqlen_q = effective_max_seqlen_q(host->call);
+  resolved.max_seqlen_k = effective_max_seqlen_k(host->call);
   return resolved;
 }
 
-/// A configuration's members and a device.
-using LoadedKey = std::pair<std::array<int, 9>, int>;
-
-struct LoadedKeyHash {
-  size_t operator()(const LoadedKey& key) const {
-    size_t hash = static_cast<size_t>(key.second);
-    for (const int member : key.first) hash = hash * 1000003u ^ static_cast<size_t>(member);
-    return hash;
-  }
-};
-
-/// The loaded kernel of a plan: a table look-up when the process has used it before.
-Result<const LoadedKernel*> loaded_kernel(const HstuForwardPlan& plan, int device) {
-  static std::mutex mutex;
-  static std::unordered_map<LoadedKey, const LoadedKernel*, LoadedKeyHash> loaded;
-  const LoadedKey key{members(plan.config), device};
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto found = loaded.find(key); found != loaded.end()) return found->second;
-  }
-  const Result<CubinPointer> cubin = compiler().get(kernel_request(plan.config, plan.architecture));
-  if (!cubin.ok()) return cubin.status();
-  const Result<const LoadedKernel*> kernel = load_kernel(*cubin, device, plan.shared_bytes);
-  if (!kernel.ok()) return kernel;
-  const std::lock_guard lock(mutex);
-  loaded.emplace(key, *kernel);
-  return kernel;
-}
-
+/// A call on its device: plan, resolved description, driver.
 struct Prepared {
-  HstuForwardPlan plan;
+  GpuPlan plan;
   warploom_attention call;
   DeviceInfo device;
+  const Driver* cuda;
 };
 
-Result<Prepared> prepare(const warploom_attention& call, const Driver& cuda) {
-  Result<DeviceInfo> device = device_info(call.device_index);
-  if (!device.ok()) return device.status();
-  Result<warploom_attention> resolved = resolve(call, cuda);
-  if (!resolved.ok()) return resolved.status();
-  Result<HstuForwardPlan> plan = plan_hstu_forward(*resolved, *device);
-  if (!plan.ok()) return plan.status();
-  return Prepared{*plan, *resolved, *device};
-}
-
-/// Runs `body(prepared, cuda)` with the call's device current.
+/// Plans the call and runs `body(prepared)` with the call's device current.
 template <typename Body>
 auto on_device(const warploom_attention& call, Body body) -> decltype(body(std::declval<Prepared&>())) {
   if (Status status = check_served(call); !status.ok()) return status;
@@ -119,33 +86,80 @@ auto on_device(const warploom_attention& call, Body body) -> decltype(body(std::
   if (!cuda.ok()) return cuda.status();
   const Result<ContextScope> context = ContextScope::enter(call.device_index);
   if (!context.ok()) return context.status();
-  Result<Prepared> prepared = prepare(call, **cuda);
-  if (!prepared.ok()) return prepared.status();
-  return body(*prepared);
+  Result<DeviceInfo> device = device_info(call.device_index);
+  if (!device.ok()) return device.status();
+  const Result<warploom_attention> resolved = resolve(call, **cuda);
+  if (!resolved.ok()) return resolved.status();
+  Prepared prepared{{}, *resolved, std::move(*device), *cuda};
+  if (Status status = choose_plan(prepared.call, prepared.device, *cuda, prepared.plan); !status.ok()) return status;
+  return body(prepared);
+}
+
+/// The plan's loaded kernels, in the order of its launches. `body(launch, kernel)` runs for each until one fails.
+template <typename Body>
+Status for_each_kernel(Prepared& prepared, Body body) {
+  for (int n = 0; n < prepared.plan.launch_count; ++n) {
+    PlannedLaunch& planned = prepared.plan.launches[static_cast<size_t>(n)];
+    const Result<const LoadedKernel*> kernel =
+        loaded_kernel(planned, prepared.plan.architecture, prepared.call.device_index);
+    if (!kernel.ok()) return kernel.status();
+    if (Status status = body(planned, **kernel); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status launch_all(Prepared& prepared) {
+  return for_each_kernel(prepared, [&](PlannedLaunch& planned, const LoadedKernel& kernel) -> Status {
+    return launch(kernel, planned, static_cast<StreamHandle>(prepared.call.stream));
+  });
+}
+
+/// launch_all with scratch memory that lives on the stream from before the first launch to after the last.
+Status launch_with_scratch(Prepared& prepared) {
+  GpuPlan& plan = prepared.plan;
+  const auto stream = static_cast<StreamHandle>(prepared.call.stream);
+  // A kernel that does not compile must not leave memory behind.
+  Status status = for_each_kernel(prepared, [](PlannedLaunch&, const LoadedKernel&) { return Status(); });
+  if (!status.ok()) return status;
+  Result<Scratch> scratch = Scratch::allocate(*prepared.cuda, prepared.call.device_index, plan.scratch_bytes, stream);
+  if (!scratch.ok()) return scratch.status();
+  if (plan.cleared_bytes > 0) {
+    status =
+        driver_status(*prepared.cuda, prepared.cuda->cuMemsetD8Async(scratch->address(), 0, plan.cleared_bytes, stream),
+                      "clearing scratch memory");
+    if (!status.ok()) return status;
+  }
+  plan.bind_scratch(plan, scratch->address());
+  return launch_all(prepared);
 }
 
 }  // namespace
 
 Status run(const warploom_attention& call) {
-  return on_device(call, [&](Prepared& prepared) -> Status {
-    if (prepared.plan.ctas == 0) return {};
-    const Result<const LoadedKernel*> kernel = loaded_kernel(prepared.plan, call.device_index);
-    if (!kernel.ok()) return kernel.status();
-    LaunchShape shape;
-    shape.grid_x = static_cast<uint32_t>(prepared.plan.ctas);
-    shape.block_x = static_cast<uint32_t>(prepared.plan.threads);
-    void* arguments[] = {&prepared.plan.params};
-    return launch(**kernel, shape, static_cast<StreamHandle>(call.stream), arguments);
+  return on_device(call, [](Prepared& prepared) -> Status {
+    GpuPlan& plan = prepared.plan;
+    if (plan.scratch_left_cleared) {
+      const Result<DevicePointer> kept =
+          memory_of_stream(*prepared.cuda, prepared.call.device_index, plan.scratch_bytes,
+                           static_cast<StreamHandle>(prepared.call.stream));
+      if (!kept.ok()) return kept.status();
+      if (*kept != 0) {
+        plan.bind_scratch(plan, *kept);
+        return launch_all(prepared);
+      }
+    }
+    return plan.scratch_bytes > 0 ? launch_with_scratch(prepared) : launch_all(prepared);
   });
 }
 
 Status warmup(const warploom_attention& call) {
-  return on_device(
-      call, [&](Prepared& prepared) -> Status { return loaded_kernel(prepared.plan, call.device_index).status(); });
+  return on_device(call, [](Prepared& prepared) -> Status {
+    return for_each_kernel(prepared, [](PlannedLaunch&, const LoadedKernel&) { return Status(); });
+  });
 }
 
 Result<std::string> explain(const warploom_attention& call) {
-  return on_device(call, [&](Prepared& prepared) -> Result<std::string> {
+  return on_device(call, [](Prepared& prepared) -> Result<std::string> {
     return describe(prepared.plan, prepared.call, prepared.device);
   });
 }

@@ -67,13 +67,20 @@ std::string bind_all(const DynamicLibrary& library, Driver& driver) {
   bind("cuMemcpyHtoDAsync_v2", driver.cuMemcpyHtoDAsync);
   bind("cuMemcpyDtoHAsync_v2", driver.cuMemcpyDtoHAsync);
   bind("cuMemsetD8Async", driver.cuMemsetD8Async);
+  bind("cuMemPoolCreate", driver.cuMemPoolCreate);
+  bind("cuMemPoolSetAttribute", driver.cuMemPoolSetAttribute);
+  bind("cuMemAllocFromPoolAsync", driver.cuMemAllocFromPoolAsync);
+  bind("cuMemFreeAsync", driver.cuMemFreeAsync);
   bind("cuPointerGetAttribute", driver.cuPointerGetAttribute);
   bind("cuStreamSynchronize", driver.cuStreamSynchronize);
+  bind("cuStreamIsCapturing", driver.cuStreamIsCapturing);
   bind("cuEventCreate", driver.cuEventCreate);
   bind("cuEventDestroy_v2", driver.cuEventDestroy);
   bind("cuEventRecord", driver.cuEventRecord);
   bind("cuEventSynchronize", driver.cuEventSynchronize);
   bind("cuEventElapsedTime", driver.cuEventElapsedTime);
+  (void)library.bind("cuTensorMapEncodeTiled", driver.cuTensorMapEncodeTiled);
+  (void)library.bind("cuStreamGetId", driver.cuStreamGetId);
   return missing;
 }
 

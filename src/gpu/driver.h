@@ -23,8 +23,25 @@ using ModuleHandle = struct ModuleTag*;      ///< CUmodule
 using FunctionHandle = struct FunctionTag*;  ///< CUfunction
 using StreamHandle = struct StreamTag*;      ///< CUstream = cudaStream_t; nullptr is the default stream
 using EventHandle = struct EventTag*;        ///< CUevent
+using MemoryPoolHandle = struct PoolTag*;    ///< CUmemoryPool
 
-/// The driver's functions under their own names. Filled by load_driver: every pointer is set.
+/// CUmemPoolProps, of pinned memory on one device.
+struct MemoryPoolProperties {
+  int allocation_type = 1;  ///< CU_MEM_ALLOCATION_TYPE_PINNED
+  int handle_types = 0;
+  int location_type = 1;  ///< CU_MEM_LOCATION_TYPE_DEVICE
+  int location_id = 0;    ///< the device's ordinal
+  void* security_attributes = nullptr;
+  std::size_t max_bytes = 0;
+  unsigned short usage = 0;
+  unsigned char reserved[54] = {};
+};
+static_assert(sizeof(MemoryPoolProperties) == 88);
+
+/// CUmemPool_attribute.
+inline constexpr int memory_pool_release_threshold = 4;
+
+/// The driver's functions under their own names. Filled by load_driver: every pointer is set, but for the last ones.
 struct Driver {
   std::string path;  ///< the file that was loaded
   int version = 0;   ///< 1000 * major + 10 * minor, e.g. 13000: the newest CUDA this driver runs
@@ -65,14 +82,26 @@ struct Driver {
   DriverResult (*cuMemcpyHtoDAsync)(DevicePointer, const void* host, std::size_t bytes, StreamHandle) = nullptr;
   DriverResult (*cuMemcpyDtoHAsync)(void* host, DevicePointer, std::size_t bytes, StreamHandle) = nullptr;
   DriverResult (*cuMemsetD8Async)(DevicePointer, unsigned char value, std::size_t bytes, StreamHandle) = nullptr;
+  DriverResult (*cuMemPoolCreate)(MemoryPoolHandle*, const MemoryPoolProperties*) = nullptr;
+  DriverResult (*cuMemPoolSetAttribute)(MemoryPoolHandle, int attribute, void* value) = nullptr;
+  DriverResult (*cuMemAllocFromPoolAsync)(DevicePointer*, std::size_t bytes, MemoryPoolHandle, StreamHandle) = nullptr;
+  DriverResult (*cuMemFreeAsync)(DevicePointer, StreamHandle) = nullptr;
   DriverResult (*cuPointerGetAttribute)(void* value, int attribute, DevicePointer) = nullptr;
 
   DriverResult (*cuStreamSynchronize)(StreamHandle) = nullptr;
+  DriverResult (*cuStreamIsCapturing)(StreamHandle, int* status) = nullptr;  ///< 0: not being captured
   DriverResult (*cuEventCreate)(EventHandle*, unsigned flags) = nullptr;
   DriverResult (*cuEventDestroy)(EventHandle) = nullptr;
   DriverResult (*cuEventRecord)(EventHandle, StreamHandle) = nullptr;
   DriverResult (*cuEventSynchronize)(EventHandle) = nullptr;
   DriverResult (*cuEventElapsedTime)(float* milliseconds, EventHandle start, EventHandle end) = nullptr;
+
+  /// Null in drivers from before CUDA 12: ids of streams (never used again), and tensor maps (gpu/tensor_map.h).
+  DriverResult (*cuStreamGetId)(StreamHandle, unsigned long long* id) = nullptr;
+  DriverResult (*cuTensorMapEncodeTiled)(void* map, int element_type, std::uint32_t rank, DevicePointer address,
+                                         const std::uint64_t* dims, const std::uint64_t* strides,
+                                         const std::uint32_t* box, const std::uint32_t* element_strides, int interleave,
+                                         int swizzle, int l2_promotion, int fill) = nullptr;
 };
 
 /// CUfunction_attribute.

@@ -1,11 +1,17 @@
-// Which kernel serves a call, with which tile, schedule and arguments. `launch` runs this plan and `explain` prints it.
+// The plan of a GPU call: which kernels it launches, with which configuration, shape and arguments. `run` follows it,
+// `explain` prints it. A kernel family's own file (src/gpu/*_plan.cpp) makes it; docs/architecture.md says how one is
+// added.
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-#include "attention/hstu_forward_config.h"
 #include "gpu/compiler.h"
 #include "gpu/driver.h"
 #include "warploom/status.h"
@@ -13,47 +19,105 @@
 
 namespace warploom::gpu {
 
-/// A configuration's members in order: what two of them are compared and hashed by.
-inline std::array<int, 9> members(const HstuForwardConfig& c) {
-  return {c.head_dim,    c.value_dim, c.bfloat16, c.interval_mask, c.query_rows,
-          c.key_columns, c.stages,    c.warps,    c.min_blocks};
-}
+/// The members of a kernel's configuration struct in order, zeros after them: what a compiled kernel is found by.
+using ConfigKey = std::array<std::int32_t, 20>;
 
-/// Everything a launch needs besides the compiled kernel.
-struct HstuForwardPlan {
-  HstuForwardConfig config;
-  Architecture architecture;
-  HstuForwardParams params;
-  int shared_bytes = 0;
-  int threads = 0;
-  long long ctas = 0;
+struct KernelVariant;
+
+/// A kernel in all its configurations. There is one object a family; its address is the family's identity.
+struct KernelFamily {
+  const char* name;    ///< as `explain` shows it
+  const char* source;  ///< its file, from the project's root
+  /// The compiler's request for a configuration. Made only when no process-wide table has the kernel.
+  KernelRequest (*request)(const ConfigKey& config, const Architecture& architecture);
+  /// Every configuration that the device's calls choose (dtypes, masks, head_dim = value_dim, every multiple of 8), and
+  /// with `whole_table` those of the tile table's other rows too.
+  std::vector<KernelVariant> (*variants)(const DeviceInfo& device, bool whole_table);
+  /// One configuration as a variant.
+  KernelVariant (*variant)(const ConfigKey& config);
 };
 
-/// Whether a validated description is served on a GPU. Error: runtime_error that says what is not.
-Status check_served(const warploom_attention& call);
+/// A configuration with what a list of them is filtered and printed by.
+struct KernelVariant {
+  const KernelFamily* family = nullptr;
+  ConfigKey config{};
+  std::string name;  ///< e.g. "hstu forward D64 bf16 intervals"
+  int head_dim = 0;
+  bool bfloat16 = false;
+  bool interval_mask = false;
+};
 
-/// The architecture that kernels for this device are compiled for.
-Architecture compile_architecture(const DeviceInfo& device);
+/// One launch: a loaded kernel and its one argument.
+struct PlannedLaunch {
+  static constexpr std::size_t kMaxParamsBytes = 2048;
+  static constexpr std::size_t kParamsAlignment = 64;  // of a CUtensorMap
 
-/// The tile table's row for these dimensions on this device. Error: runtime_error when its shared memory is too small.
-Result<HstuForwardConfig> choose_config(int head_dim, int value_dim, bool bfloat16, bool interval_mask,
-                                        const DeviceInfo& device);
+  const KernelFamily* family;
+  ConfigKey config;
+  long long ctas;  ///< 0: nothing to launch
+  int threads;
+  int shared_bytes;
+  alignas(kParamsAlignment) std::byte params[kMaxParamsBytes];
 
-/// The plan of a served call whose max_seqlen_q is known. Error: runtime_error for more work than one launch takes.
-Result<HstuForwardPlan> plan_hstu_forward(const warploom_attention& call, const DeviceInfo& device);
+  /// Starts the argument: a value-initialised Params in place.
+  template <typename Params>
+  Params& start_params() {
+    static_assert(sizeof(Params) <= kMaxParamsBytes && alignof(Params) <= kParamsAlignment);
+    static_assert(std::is_trivially_copyable_v<Params> && std::is_trivially_destructible_v<Params>);
+    return *new (params) Params{};
+  }
+  template <typename Params>
+  Params& params_as() {
+    return *std::launder(reinterpret_cast<Params*>(params));
+  }
+  template <typename Params>
+  const Params& params_as() const {
+    return *std::launder(reinterpret_cast<const Params*>(params));
+  }
+};
 
-/// The compiler's request for a configuration.
-KernelRequest kernel_request(const HstuForwardConfig& config, const Architecture& architecture);
+/// Launches in the order they run. Large, and made on every call: it is filled in place and never cleared as a whole.
+struct GpuPlan {
+  static constexpr int kMaxLaunches = 4;
+
+  GpuPlan()
+      : launch_count(0),
+        scratch_bytes(0),
+        cleared_bytes(0),
+        scratch_left_cleared(false),
+        bind_scratch(nullptr),
+        describe(nullptr) {}
+  GpuPlan(const GpuPlan&) = delete;
+  GpuPlan& operator=(const GpuPlan&) = delete;
+
+  int launch_count;
+  /// Device memory for the length of the call, allocated and freed on its stream. Its first cleared_bytes are set to 0
+  /// before the first launch.
+  std::size_t scratch_bytes;
+  std::size_t cleared_bytes;
+  /// The launches leave the scratch memory as they found it, all of it cleared: a few bytes that stay with the stream
+  /// may serve, which costs nothing a call.
+  bool scratch_left_cleared;
+  /// Tells the launches' arguments where the scratch memory is; needed when there is some.
+  void (*bind_scratch)(GpuPlan& plan, DevicePointer scratch);
+  /// Adds to `json` what `explain` says beside the common part.
+  void (*describe)(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device, nlohmann::json& json);
+  Architecture architecture;
+  std::array<PlannedLaunch, kMaxLaunches> launches;
+
+  /// The next launch; its arguments are to be started by the caller.
+  PlannedLaunch& add_launch(const KernelFamily& family, const ConfigKey& config) {
+    PlannedLaunch& launch = launches[static_cast<std::size_t>(launch_count++)];
+    launch.family = &family;
+    launch.config = config;
+    return launch;
+  }
+};
 
 /// What the plan does and why, as a JSON object.
-std::string describe(const HstuForwardPlan& plan, const warploom_attention& call, const DeviceInfo& device);
+std::string describe(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device);
 
-/// A device of this architecture as its vendor describes it, for planning and compiling without one.
-/// Error: invalid_value for an architecture that is not known.
-Result<DeviceInfo> reference_device(const Architecture& architecture);
-
-/// Every configuration that `architecture`'s devices choose (dtypes, masks, head_dim = value_dim, every multiple of 8),
-/// and with `whole_table` those of the tile table's other rows too.
-std::vector<HstuForwardConfig> configurations(const DeviceInfo& device, bool whole_table);
+/// Error: runtime_error for more CTAs than one launch takes.
+Status check_grid(long long ctas, int tile_rows);
 
 }  // namespace warploom::gpu

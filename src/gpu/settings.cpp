@@ -42,4 +42,12 @@ Settings settings_from_environment() {
   return settings;
 }
 
+Result<bool> only_mma_sync() {
+  const char* const value = std::getenv("WARPLOOM_KERNELS");
+  const std::string_view kernels = value != nullptr ? value : "";
+  if (kernels.empty() || kernels == "auto") return false;
+  if (kernels == "mma.sync") return true;
+  return Status::runtime_error("WARPLOOM_KERNELS = " + std::string(kernels) + " is neither auto nor mma.sync");
+}
+
 }  // namespace warploom::gpu

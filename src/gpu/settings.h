@@ -1,8 +1,10 @@
-// The four settings of run-time compilation. There are no others.
+// The settings that the environment gives. There are no others.
 #pragma once
 
 #include <string>
 #include <vector>
+
+#include "warploom/status.h"
 
 namespace warploom::gpu {
 
@@ -18,7 +20,11 @@ struct Settings {
   bool verbose = false;
 };
 
-/// The settings that the environment describes.
+/// The settings of run-time compilation that the environment describes.
 Settings settings_from_environment();
+
+/// WARPLOOM_KERNELS, read on every call: "mma.sync" keeps GPU calls to the kernels that every GPU runs, for tests and
+/// comparisons; "auto" or nothing takes the fastest. Error: runtime_error for anything else.
+Result<bool> only_mma_sync();
 
 }  // namespace warploom::gpu

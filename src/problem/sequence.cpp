@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "geometry/lengths.h"
+
 namespace warploom {
 namespace {
 
-int64_t cumulative_length(const void* values, uint32_t dtype, int64_t b) {
-  return dtype == WARPLOOM_INT64 ? static_cast<const int64_t*>(values)[b] : static_cast<const int32_t*>(values)[b];
-}
+using geometry::per_sequence;
 
-/// A per-sequence int: the array's entry, else the value for all where the sequence has keys, else `absent`.
-int64_t per_sequence(const int32_t* values, int32_t all, int64_t b, int64_t slot, int64_t absent) {
-  if (values != nullptr) return values[b];
-  if (all < 0) return absent;
-  return slot > 0 ? all : 0;
+int64_t cumulative_length(const void* values, uint32_t dtype, int64_t b) {
+  return geometry::cumulative<int64_t>(values, dtype == WARPLOOM_INT64, b);
 }
 
 int clamp_window(int64_t side) {
@@ -48,12 +45,13 @@ Sequence sequence_at(const warploom_attention& call, int64_t b) {
   s.first_k = cumulative_length_k(call, b);
   s.slot_q = cumulative_length_q(call, b + 1) - s.first_q;
   s.slot_k = cumulative_length_k(call, b + 1) - s.first_k;
-  s.mask.seqlen_q = static_cast<int>(per_sequence(call.seqused_q, call.seqused_q_all, b, s.slot_q, s.slot_q));
-  s.mask.seqlen_k = static_cast<int>(per_sequence(call.seqused_k, call.seqused_k_all, b, s.slot_k, s.slot_k));
+  const int slot_q = static_cast<int>(s.slot_q), slot_k = static_cast<int>(s.slot_k);
+  s.mask.seqlen_q = per_sequence(call.seqused_q, call.seqused_q_all, b, slot_q, slot_q);
+  s.mask.seqlen_k = per_sequence(call.seqused_k, call.seqused_k_all, b, slot_k, slot_k);
   s.mask.left = clamp_window(call.left);
   s.mask.right = clamp_window(call.right);
-  s.mask.num_contexts = static_cast<int>(per_sequence(call.num_contexts, call.num_contexts_all, b, s.mask.seqlen_k, 0));
-  s.mask.num_targets = static_cast<int>(per_sequence(call.num_targets, call.num_targets_all, b, s.mask.seqlen_k, 0));
+  s.mask.num_contexts = per_sequence(call.num_contexts, call.num_contexts_all, b, s.mask.seqlen_k, 0);
+  s.mask.num_targets = per_sequence(call.num_targets, call.num_targets_all, b, s.mask.seqlen_k, 0);
   s.mask.target_group_size = clamp_window(call.target_group_size);
   s.mask.target_window_from_history_end = (call.flags & WARPLOOM_WINDOW_FROM_HISTORY_END) != 0;
   return s;

@@ -11,7 +11,7 @@
 namespace warploom::check {
 namespace {
 
-constexpr std::size_t kMaxStates = 400'000;
+constexpr std::size_t kMaxStates = 1'600'000;
 
 /// One small random change of the kind an author makes: an operation lost, doubled, moved, given another parity, phase
 /// or object; a count or an id that is off by one.

@@ -39,7 +39,7 @@ __device__ void write_blocks(uint32 base, unsigned short* out) {
 }
 
 template <int Rows, int Columns, int Threads>
-__device__ void tile_round_trip(const char* from, long long row_stride_bytes, int valid_rows, unsigned short* out) {
+__device__ void tile_round_trip(char* from, long long row_stride_bytes, int valid_rows, unsigned short* out) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const uint32 base = ptx::shared_address(shared);
   for (int i = threadIdx.x; i < geometry::tile_bytes(Rows, Columns) / 4; i += Threads) {
@@ -150,10 +150,10 @@ extern "C" __global__ void registers_to_global_128(const float* values, uint4* o
   registers_round_trip<128>(values, out);
 }
 
-#define TILE_ROUND_TRIP(rows, columns, threads)                                                            \
-  extern "C" __global__ void tile_##rows##x##columns##_by_##threads(const char* from, long long stride,    \
-                                                                    int valid_rows, unsigned short* out) { \
-    tile_round_trip<rows, columns, threads>(from, stride, valid_rows, out);                                \
+#define TILE_ROUND_TRIP(rows, columns, threads)                                                                   \
+  extern "C" __global__ void tile_##rows##x##columns##_by_##threads(char* from, long long stride, int valid_rows, \
+                                                                    unsigned short* out) {                        \
+    tile_round_trip<rows, columns, threads>(from, stride, valid_rows, out);                                       \
   }
 TILE_ROUND_TRIP(64, 8, 128)
 TILE_ROUND_TRIP(64, 24, 128)

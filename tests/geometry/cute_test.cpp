@@ -1,12 +1,14 @@
-// Our layouts beside CuTe's: the 128-byte swizzle, the operands of mma.m16n8k16 and the blocks of ldmatrix.x4.
+// Our layouts beside CuTe's: the 128-byte swizzle, the operands of mma.m16n8k16 and wgmma, the blocks of ldmatrix.x4.
 #include <gtest/gtest.h>
 
 #include <cute/atom/copy_traits_sm75.hpp>
 #include <cute/atom/mma_traits_sm80.hpp>
+#include <cute/atom/mma_traits_sm90_gmma.hpp>
 #include <cute/swizzle.hpp>
 
 #include "geometry/fragment.h"
 #include "geometry/swizzle.h"
+#include "geometry/wgmma_descriptor.h"
 
 namespace warploom::geometry {
 namespace {
@@ -82,6 +84,97 @@ TEST(Cute, LdmatrixTransposedDeliversTwoOperandsB) {
       EXPECT_EQ(theirs.column, ours.row + value / 4 * 8) << "lane " << lane << " value " << value;
     }
   }
+}
+
+template <int N>
+void expect_accumulators() {
+  const cute::SM90::GMMA::CLayout_64xN<N> layout;
+  ASSERT_EQ(static_cast<int>(cute::size<1>(layout)), N / 2);
+  for (int thread = 0; thread < 128; ++thread) {
+    for (int index = 0; index < N / 2; ++index) {
+      const Element e = accumulator_element(thread, index);
+      ASSERT_EQ(e.row + e.column * 64, static_cast<int>(layout(thread, index))) << "thread " << thread << " " << index;
+    }
+  }
+}
+
+TEST(Cute, AccumulatorsOfWgmma) {
+  expect_accumulators<8>();
+  expect_accumulators<136>();
+  expect_accumulators<256>();
+}
+
+TEST(Cute, OperandInRegistersOfWgmma) {
+  const cute::SM90::GMMA::ALayout_64x16 layout;
+  for (int thread = 0; thread < 128; ++thread) {
+    for (int value = 0; value < 8; ++value) {
+      const Element e = a_element(thread % 32, value / 2);
+      ASSERT_EQ(thread / 32 * 16 + e.row + (e.column + value % 2) * 64, static_cast<int>(layout(thread, value)));
+    }
+  }
+}
+
+/// Both words of our descriptor as CuTe reads them.
+cute::GmmaDescriptor descriptor(unsigned address, int leading_bytes) {
+  return cute::GmmaDescriptor(std::uint64_t{kDescriptorHigh} << 32 | descriptor_low(address, leading_bytes));
+}
+
+TEST(Cute, FieldsOfTheDescriptor) {
+  const cute::GmmaDescriptor found = descriptor(0x2A400, 24576);
+  EXPECT_EQ(found.bitfield.start_address_, 0x2A400 / 16);
+  EXPECT_EQ(found.bitfield.leading_byte_offset_, 24576 / 16);
+  EXPECT_EQ(found.bitfield.stride_byte_offset_, 1024 / 16);
+  EXPECT_EQ(found.bitfield.base_offset_, 0);
+  EXPECT_EQ(found.bitfield.layout_type_, static_cast<int>(cute::SM90::GMMA::LayoutType::B128));
+}
+
+/// The byte where CuTe's tile in shared memory has an element of 16 bits: its swizzle is one of byte addresses.
+template <typename Tile>
+int cute_offset(const Tile& tile, int row, int column) {
+  const cute::Swizzle<3, 4, 3> swizzle;
+  return swizzle(static_cast<int>(tile.layout_b()(row, column)) * 2);
+}
+
+/// Where a wgmma with this descriptor finds 16-byte chunk `chunk` of row `row` of a K-major operand: the swizzle is of
+/// the address, as the hardware applies it.
+int k_major_chunk(const cute::GmmaDescriptor& found, int row, int chunk) {
+  const int plain = static_cast<int>(found.bitfield.start_address_) * 16 +
+                    row / 8 * static_cast<int>(found.bitfield.stride_byte_offset_) * 16 + row % 8 * 128 + chunk * 16;
+  const cute::Swizzle<3, 4, 3> swizzle;
+  return swizzle(plain);
+}
+
+TEST(Cute, KMajorStepsFollowTheTile) {
+  constexpr int kRows = 128, kColumns = 192;
+  using cute::Int;
+  // CuTe's own tile of 128-byte rows in panels; in elements.
+  const auto tile = cute::tile_to_shape(cute::SM90::GMMA::Layout_K_SW128_Atom<cute::half_t>{},
+                                        cute::Shape<Int<kRows>, Int<kColumns>>{});
+  for (int k = 0; k < kColumns; k += 16) {
+    const cute::GmmaDescriptor found(descriptor(0, kChunkBytes).desc_ + k_major_step(kRows, k));
+    for (int row = 0; row < kRows; ++row) {
+      for (int chunk = 0; chunk < 2; ++chunk) {
+        const int ours = swizzled_offset(kRows, row, k / kChunkValues + chunk);
+        ASSERT_EQ(k_major_chunk(found, row, chunk), ours) << "k " << k << " row " << row;
+        ASSERT_EQ(cute_offset(tile, row, k + chunk * kChunkValues), ours) << "k " << k << " row " << row;
+      }
+    }
+  }
+}
+
+TEST(Cute, TransposedTileIsCutes) {
+  // Rows of K, 64 columns of N a panel: an MN-major tile of CuTe's.
+  constexpr int kDepth = 64, kColumns = 128;
+  using cute::Int;
+  const auto tile = cute::tile_to_shape(cute::SM90::GMMA::Layout_MN_SW128_Atom<cute::half_t>{},
+                                        cute::Shape<Int<kColumns>, Int<kDepth>>{}, cute::Step<cute::_2, cute::_1>{});
+  for (int k = 0; k < kDepth; ++k) {
+    for (int n = 0; n < kColumns; n += kChunkValues) {
+      ASSERT_EQ(cute_offset(tile, n, k), swizzled_offset(kDepth, k, n / kChunkValues)) << k << ", " << n;
+    }
+  }
+  // 16 rows of K on: a whole number of swizzle atoms, so the start address alone moves.
+  EXPECT_EQ(static_cast<int>(transposed_step(16)) * 16, swizzled_offset(kDepth, 16, 0));
 }
 
 }  // namespace

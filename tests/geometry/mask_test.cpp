@@ -162,6 +162,49 @@ TEST(Mask, VisibleToAllIsExact) {
   });
 }
 
+TEST(Mask, ColumnsOfAllAreSeenByEveryRowAndAllButTheTargetsOwn) {
+  Random random(50);
+  for_random_problems(7, kProblems, [&](const Problem&, const SequenceMask& mask, const Picture& picture) {
+    for (int n = 0; n < 12; ++n) {
+      const int r0 = static_cast<int>(random.in(0, mask.seqlen_q));
+      const int r1 = static_cast<int>(random.in(r0, r0 + (n % 2 == 0 ? 8 : 80)));
+      const int64_t rows = std::max(0, std::min(r1, mask.seqlen_q) - r0);
+      const Interval common = columns_of_all(mask, {r0, r1});
+      if (rows == 0) continue;
+      for (int j = -1; j <= mask.seqlen_k; ++j) {
+        const bool seen = j >= 0 && j < mask.seqlen_k && picture.count(r0, r1, j, j + 1) == rows;
+        const bool has_targets = std::min(r1, mask.seqlen_q) + mask.offset() > mask.history_end();
+        if (common.contains(j)) {
+          ASSERT_TRUE(seen) << "rows " << r0 << ".." << r1 << " column " << j;
+        } else if (seen) {
+          ASSERT_TRUE(has_targets && j >= mask.history_end()) << "rows " << r0 << ".." << r1 << " column " << j;
+        }
+      }
+    }
+  });
+}
+
+TEST(Mask, HullHoldsAllMembersAndNoLongerInterval) {
+  Random random(60);
+  for_random_problems(8, kProblems, [&](const Problem&, const SequenceMask& mask, const Picture& picture) {
+    const int begin = static_cast<int>(random.in(0, mask.seqlen_q));
+    const int end = static_cast<int>(random.in(begin, begin + 100));
+    const Interval hull = visible_to_any(mask, {begin, end}).hull();
+    int first = -1, last = -1;
+    for (int j = 0; j < mask.seqlen_k; ++j) {
+      if (picture.count(begin, end, j, j + 1) == 0) continue;
+      if (first < 0) first = j;
+      last = j;
+    }
+    if (first < 0) {
+      ASSERT_TRUE(hull.empty());
+    } else {
+      ASSERT_EQ(hull.begin, first);
+      ASSERT_EQ(hull.end, last + 1);
+    }
+  });
+}
+
 TEST(Mask, EveryVisiblePairIsCoveredOnceFromTheQuerySide) {
   for_random_problems(5, kProblems, [](const Problem&, const SequenceMask& mask, const Picture& picture) {
     for (const int rows : kTileSizes) {

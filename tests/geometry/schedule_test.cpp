@@ -41,6 +41,17 @@ TEST(Schedule, EveryItemExactlyOnce) {
   });
 }
 
+TEST(Schedule, TilesOfKeysComeInTheirOrder) {
+  for_random_schedules(5, [](Schedule schedule) {
+    schedule.first_to_last = true;
+    std::map<std::pair<int, int>, int> next;
+    for (long long index = 0; index < schedule.items(); ++index) {
+      const WorkItem item = schedule.item(index);
+      ASSERT_EQ(item.query_tile, (next[{item.sequence, item.head}]++));
+    }
+  });
+}
+
 TEST(Schedule, APairsTilesComeLongestFirst) {
   for_random_schedules(2, [](const Schedule& schedule) {
     std::map<std::pair<int, int>, int> last;

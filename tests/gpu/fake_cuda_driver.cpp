@@ -180,7 +180,28 @@ FAKE_PUBLIC int cuMemcpyDtoHAsync_v2(void*, unsigned long long, std::size_t, voi
   return 1;
 }
 FAKE_PUBLIC int cuMemsetD8Async(unsigned long long, unsigned char, std::size_t, void*) {
-  return 1;
+  ++state.memory_sets;
+  return 0;
+}
+FAKE_PUBLIC int cuMemPoolCreate(void** pool, const void*) {
+  *pool = reinterpret_cast<void*>(static_cast<std::size_t>(0x300 + ++state.pools_made));
+  return 0;
+}
+FAKE_PUBLIC int cuMemPoolSetAttribute(void*, int, void* value) {
+  state.pool_keeps = *static_cast<unsigned long long*>(value);
+  return 0;
+}
+FAKE_PUBLIC int cuMemAllocFromPoolAsync(unsigned long long* address, std::size_t bytes, void*, void*) {
+  const std::lock_guard lock(mutex);
+  if (bytes > 1ull << 40) return 2;
+  ++state.scratch_live;
+  *address = 0x10000ull * static_cast<unsigned>(state.scratch_live);
+  return 0;
+}
+FAKE_PUBLIC int cuMemFreeAsync(unsigned long long, void*) {
+  const std::lock_guard lock(mutex);
+  --state.scratch_live;
+  return 0;
 }
 FAKE_PUBLIC int cuPointerGetAttribute(void* value, int attribute, unsigned long long pointer) {
   if (pointer < 0x1000) return 1;
@@ -189,6 +210,14 @@ FAKE_PUBLIC int cuPointerGetAttribute(void* value, int attribute, unsigned long 
   return 0;
 }
 FAKE_PUBLIC int cuStreamSynchronize(void*) {
+  return 0;
+}
+FAKE_PUBLIC int cuStreamIsCapturing(void*, int* status) {
+  *status = state.capturing;
+  return 0;
+}
+FAKE_PUBLIC int cuStreamGetId(void* stream, unsigned long long* id) {
+  *id = reinterpret_cast<unsigned long long>(stream);
   return 0;
 }
 FAKE_PUBLIC int cuEventCreate(void**, unsigned) {
@@ -204,5 +233,26 @@ FAKE_PUBLIC int cuEventSynchronize(void*) {
   return 0;
 }
 FAKE_PUBLIC int cuEventElapsedTime(float*, void*, void*) {
+  return 0;
+}
+FAKE_PUBLIC int cuTensorMapEncodeTiled(void* map, int element, unsigned rank, unsigned long long address,
+                                       const unsigned long long* dims, const unsigned long long* strides,
+                                       const unsigned* box, const unsigned* element_strides, int interleave,
+                                       int swizzle, int promotion, int fill) {
+  ++state.maps_encoded;
+  state.map_element = element;
+  state.map_rank = rank;
+  state.map_address = address;
+  for (unsigned i = 0; i < rank; ++i) {
+    state.map_dims[i] = dims[i];
+    if (i + 1 < rank) state.map_strides[i] = strides[i];
+    state.map_box[i] = box[i];
+    state.map_element_strides[i] = element_strides[i];
+  }
+  state.map_interleave = interleave;
+  state.map_swizzle = swizzle;
+  state.map_promotion = promotion;
+  state.map_fill = fill;
+  std::memset(map, 0x5a, 128);
   return 0;
 }

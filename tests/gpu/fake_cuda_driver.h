@@ -25,6 +25,17 @@ struct FakeDriverState {
   int fail_module_load = 0;  ///< the error to give; 0: none
   int fail_launch = 0;
   int fail_function = 0;
+  int maps_encoded = 0;
+  int map_element = 0, map_swizzle = 0, map_promotion = 0, map_interleave = -1, map_fill = -1;
+  unsigned map_rank = 0;
+  unsigned long long map_address = 0;
+  unsigned long long map_dims[5] = {}, map_strides[5] = {};
+  unsigned map_box[5] = {}, map_element_strides[5] = {};
+  int pools_made = 0;
+  unsigned long long pool_keeps = 0;  ///< release threshold of the pool made last
+  int scratch_live = 0;               ///< allocations from pools minus frees
+  int capturing = 0;                  ///< what cuStreamIsCapturing says
+  int memory_sets = 0;
 };
 
 /// Two devices like an H200; memory addresses below 0x1000 are unknown to it, odd ones are pinned host memory.

@@ -1,0 +1,234 @@
+"""The gradients of attention in torch, straight from docs/attention.md, and their accuracy rule (section 8).
+
+As gpu_reference.py: float64 is the reference, float32 with roundings to the 16-bit type the yardstick; nothing of
+Warploom is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from gpu_cases import Problem
+from gpu_reference import FLOOR, SMALLEST, UNIT, Inputs, Verdict, visible
+from torch import Tensor
+
+
+@dataclass
+class Gradients:
+    """(rows, heads, dim) each."""
+
+    dq: Tensor
+    dk: Tensor
+    dv: Tensor
+
+
+def zeros(inputs: Inputs, dtype: torch.dtype) -> Gradients:
+    return Gradients(*(torch.zeros(x.shape, dtype=dtype, device=x.device) for x in (inputs.q, inputs.k, inputs.v)))
+
+
+@dataclass
+class Scores:
+    """One sequence's Z and what follows from it, (heads, Lq, Lk) each; lse (heads, Lq)."""
+
+    p: Tensor
+    slope: Tensor  # dS / dP but for softmax's row sum, alpha and the divisor
+    lse: Tensor
+
+
+def scores_of(problem: Problem, inputs: Inputs, b: int, first_q: int, q: Tensor, k: Tensor) -> Scores:
+    see = visible(problem, inputs, b, first_q)
+    z = inputs.alpha * (q @ k.transpose(1, 2))
+    if not problem.softmax:
+        sigmoid = torch.sigmoid(z)
+        slope = torch.where(see, sigmoid * (1 + z * torch.sigmoid(-z)), 0)
+        return Scores(torch.where(see, z * sigmoid, 0), slope, torch.zeros_like(z[..., 0]))
+    slope = torch.ones_like(z)
+    if problem.softcap:
+        tanh = torch.tanh(z / problem.softcap)
+        z, slope = problem.softcap * tanh, 1 - tanh * tanh
+    z = torch.where(see, z, -torch.inf)
+    lse = torch.logsumexp(z, dim=2)
+    p = torch.exp(z - torch.where(torch.isneginf(lse), 0, lse)[..., None])
+    return Scores(p, p * slope, lse)
+
+
+def results_of(problem: Problem, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """Softmax's out, rounded to the inputs' type, and LSE (heads, rows) in float32: what backward reads. Rows that are
+    not used hold 0 and -inf."""
+    out = torch.zeros(*inputs.q.shape[:2], inputs.v.shape[2], dtype=torch.float64, device=inputs.q.device)
+    lse = torch.full((inputs.q.shape[1], inputs.q.shape[0]), -torch.inf, device=inputs.q.device)
+    for b, rows, columns in sequences(inputs):
+        q, k, v = slices(inputs, rows, columns, torch.float64)
+        scores = scores_of(problem, inputs, b, rows.start, q, k)
+        out[rows] = (scores.p @ v).transpose(0, 1)
+        lse[:, rows] = scores.lse.float()
+    return out.to(inputs.q.dtype), lse
+
+
+def sequences(inputs: Inputs) -> list[tuple[int, slice, slice]]:
+    """(number, used rows of q, used rows of k) of each sequence with both."""
+    found = []
+    first_q = first_k = 0
+    for b, (slot_q, slot_k) in enumerate(zip(inputs.slots_q, inputs.slots_k, strict=True)):
+        lq, lk = inputs.used_q[b], inputs.used_k[b]
+        if lq > 0 and lk > 0:
+            found.append((b, slice(first_q, first_q + lq), slice(first_k, first_k + lk)))
+        first_q, first_k = first_q + slot_q, first_k + slot_k
+    return found
+
+
+def slices(inputs: Inputs, rows: slice, columns: slice, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    group = inputs.q.shape[1] // inputs.k.shape[1]
+    k, v = (x[columns].to(dtype).transpose(0, 1).repeat_interleave(group, 0) for x in (inputs.k, inputs.v))
+    return inputs.q[rows].to(dtype).transpose(0, 1), k, v
+
+
+def backward(
+    problem: Problem, inputs: Inputs, dout: Tensor, out: Tensor | None, dtype: torch.dtype, factor: Any = None
+) -> tuple[Gradients, Gradients, Gradients]:
+    """(gradients, bound, magnitude) in `dtype`, as gpu_reference.forward. out: what softmax's backward pass reads; the
+    float64 reference computes its own."""
+    kind, exact = inputs.q.dtype, dtype == torch.float64
+    result, bound, magnitude = (zeros(inputs, dtype) for _ in range(3))
+    group = inputs.q.shape[1] // inputs.k.shape[1]
+    alpha = inputs.alpha
+
+    def rounded(x: Tensor) -> Tensor:
+        if exact:
+            return x
+        scale: Any = 1
+        if factor is not None:
+            scale = 1 + torch.rand(*x.shape[:2], 1, generator=factor, device=x.device, dtype=dtype)
+        return (x * scale).to(kind).to(dtype) / scale
+
+    def by_key_head(x: Tensor) -> Tensor:
+        """(heads, Lk, dim) to (Lk, key heads, dim)"""
+        return x.unflatten(0, (-1, group)).sum(1).transpose(0, 1)
+
+    for b, rows, columns in sequences(inputs):
+        q, k, v = slices(inputs, rows, columns, dtype)
+        do = dout[rows].to(dtype).transpose(0, 1)
+        scores = scores_of(problem, inputs, b, rows.start, q, k)
+        if problem.softmax:
+            over_n: Any = 1.0
+        elif isinstance(inputs.divisor, Tensor):
+            over_n = 1 / inputs.divisor[rows, None].to(dtype)
+        else:
+            over_n = 1 / inputs.divisor
+        # Rounded where a kernel with 1 / N and alpha applied later does: no subnormal of the type is drawn for them.
+        p, slope = scores.p, scores.slope
+        dp = do @ v.transpose(1, 2)
+        delta = torch.zeros_like(dp[..., :1])
+        if problem.softmax:
+            stored = (p @ v) if exact or out is None else out[rows].to(dtype).transpose(0, 1)
+            delta = (do * stored).sum(dim=2, keepdim=True)
+        ds = (dp - delta) * slope
+        p16, ds16 = rounded(p), rounded(ds)
+        result.dq[rows] = (alpha * over_n * (ds16 @ k)).transpose(0, 1)
+        result.dk[columns] = by_key_head(ds16.transpose(1, 2) @ (alpha * over_n * q))
+        result.dv[columns] = by_key_head(p16.transpose(1, 2) @ (over_n * do))
+        if exact:
+            p_error, ds_error = (torch.clamp(UNIT[kind] * x.abs(), min=SMALLEST[kind]) ** 2 * (x != 0) for x in (p, ds))
+            k2, q2, do2 = k**2, (alpha * over_n * q) ** 2, (over_n * do) ** 2
+            bound.dq[rows] = ((alpha * over_n) ** 2 * (ds_error @ k2)).transpose(0, 1)
+            bound.dk[columns] = by_key_head(ds_error.transpose(1, 2) @ q2)
+            bound.dv[columns] = by_key_head(p_error.transpose(1, 2) @ do2)
+            if problem.softmax:
+                # The stored O's roundings reach dS through the row sum of dO * O, the same for the whole row.
+                delta2 = UNIT[kind] ** 2 * ((do * (p @ v)) ** 2).sum(dim=2, keepdim=True)
+                bound.dq[rows] += (delta2 * (alpha * slope @ k) ** 2).transpose(0, 1)
+                bound.dk[columns] += by_key_head((delta2 * slope**2).transpose(1, 2) @ q2)
+            absolute = do.abs() @ v.abs().transpose(1, 2)
+            if problem.softmax:
+                absolute = absolute + (do.abs() * (p @ v.abs())).sum(dim=2, keepdim=True)
+            absolute = absolute * slope.abs()
+            scale = abs(alpha) * over_n if not isinstance(over_n, Tensor) else abs(alpha) * over_n.abs()
+            magnitude.dq[rows] = (abs(1.0) * (absolute @ k.abs()) * abs(scale)).transpose(0, 1)
+            magnitude.dk[columns] = by_key_head(absolute.transpose(1, 2) @ (scale * q.abs()).abs())
+            magnitude.dv[columns] = by_key_head(p.abs().transpose(1, 2) @ (over_n * do).abs())
+    for held in fields(Gradients):
+        gradient = getattr(result, held.name)
+        if exact:
+            getattr(bound, held.name).add_(torch.clamp(UNIT[kind] * gradient.abs(), min=SMALLEST[kind]) ** 2)
+        else:
+            setattr(result, held.name, gradient.to(kind).to(dtype))
+    return result, bound, magnitude
+
+
+def judge(problem: Problem, inputs: Inputs, dout: Tensor, out: Tensor | None, actual: Gradients) -> Verdict:
+    """Section 8 for dq, dk and dv. Rows that are not used or belong to nobody must be exactly 0."""
+    exact, bound, magnitude = backward(problem, inputs, dout, out, torch.float64)
+    generator = torch.Generator(device=inputs.q.device).manual_seed(7)
+    draws = [backward(problem, inputs, dout, out, torch.float32, factor)[0] for factor in (None, generator, generator)]
+    worst = Verdict(True, 0.0, 0.0)
+    for held in fields(Gradients):
+        name = held.name
+        slots, used = (inputs.slots_q, inputs.used_q) if name == "dq" else (inputs.slots_k, inputs.used_k)
+        verdict = _judge_one(
+            problem,
+            getattr(exact, name),
+            getattr(bound, name),
+            getattr(magnitude, name),
+            [getattr(draw, name) for draw in draws],
+            getattr(actual, name).double(),
+            absent_rows(slots, used, getattr(exact, name)),
+        )
+        if not verdict.ok:
+            verdict.message = f"{name}: {verdict.message}"
+            return verdict
+        if verdict.limit > 0 and (worst.limit == 0 or verdict.error / verdict.limit > worst.error / worst.limit):
+            worst = verdict
+    return worst
+
+
+def absent_rows(slots: list[int], used: list[int], like: Tensor) -> Tensor:
+    absent = torch.ones(like.shape[0], dtype=torch.bool)
+    first = 0
+    for slot, length in zip(slots, used, strict=True):
+        absent[first : first + length] = False
+        first += slot
+    return absent.to(like.device)
+
+
+def _judge_one(
+    problem: Problem,
+    exact: Tensor,
+    bound: Tensor,
+    magnitude: Tensor,
+    draws: list[Tensor],
+    found: Tensor,
+    absent: Tensor,
+) -> Verdict:
+    if not torch.isfinite(found).all():
+        return Verdict(False, float("inf"), 0.0, f"{int((~torch.isfinite(found)).sum())} elements are not finite")
+    if found[absent].abs().sum() != 0:
+        return Verdict(False, 1.0, 0.0, "rows that belong to nobody are not 0")
+    if exact.numel() == 0:
+        return Verdict(True, 0.0, 0.0)
+    norm = exact.norm().item()
+    rows = (found - exact).norm(dim=2)
+    if problem.constant_score is not None:  # the tail's own rule: within 5e-3
+        error = rows.norm().item() / max(norm, 1e-300)
+        return Verdict(error <= 5e-3, error, 5e-3, "" if error <= 5e-3 else "relative error")
+    errors = [draw.double() - exact for draw in draws]
+    floor = FLOOR * magnitude.norm(dim=2)
+    drawn_rows = torch.stack([error.norm(dim=2) for error in errors]).max(dim=0).values
+    row_limits = torch.maximum(torch.maximum(1.1 * drawn_rows, 2 * bound.sum(dim=2).sqrt()), floor)
+    n = max(1, int((magnitude.norm(dim=2) > 0).sum()))
+    limit = 1.1 * (1 + n**-0.5) * max(error.norm().item() for error in errors)
+    if n <= 4:  # a few numbers
+        limit = max(limit, bound.sum().sqrt().item())
+    limit = max(limit, floor.norm().item())
+    error_norm = rows.norm().item()
+    scale = norm if norm > 0 else 1.0
+    verdict = Verdict(error_norm <= limit, error_norm / scale, limit / scale)
+    excess = rows - row_limits
+    if excess.max() > 0:
+        row, head = divmod(int(excess.argmax()), excess.shape[1])
+        verdict.ok = False
+        verdict.message = f"row {row} head {head}: error {rows[row, head]:.3e}, limit {row_limits[row, head]:.3e}"
+    elif not verdict.ok:
+        verdict.message = f"the whole tensor is past its limit: {verdict.error:.3e} of {verdict.limit:.3e}"
+    return verdict

@@ -1,0 +1,140 @@
+// The mask in the Hopper forward kernel: what the scheduler prepares for an item, how the loader finds the key tiles that
+// it needs, and what a consumer's thread knows of a row.
+#pragma once
+
+#include "attention/hopper_shared.h"
+#include "attention/visibility.h"
+
+namespace warploom {
+
+/// Rows of an item's tile that exist.
+__device__ __forceinline__ int rows_of_item(const Work& work) {
+  const long long used = work.mask.seqlen_q - work.first_row;
+  return used < 0 ? 0 : used < kQueryRows ? static_cast<int>(used) : kQueryRows;
+}
+
+struct SequenceMasking {
+  using Row = SequenceRow;
+
+  /// All lanes of a warp.
+  static __device__ __forceinline__ void prepare(const Shared& shared, int slot, int lane) {
+    Item& item = shared.item(slot);
+    const geometry::SequenceMask mask = item.work.mask;
+    const int first_row = static_cast<int>(item.work.first_row), rows = rows_of_item(item.work);
+    for (int row = lane; row < kQueryRows; row += 32) {
+      shared.row(slot, row) = row < rows ? visible_columns(mask, first_row + row + mask.offset())
+                                         : geometry::VisibleColumns{};
+    }
+    if (lane <= kConfig.consumers) {  // a lane for each consumer's rows, one for all of them
+      const int first = lane < kConfig.consumers ? lane * kWarpgroupRows : 0;
+      const int last = lane < kConfig.consumers ? first + kWarpgroupRows : rows;
+      const Interval of_lane = {first_row + first, first_row + geometry::min_of(last, rows)};
+      const geometry::Ranges ranges = of_lane.empty() ? geometry::Ranges{} : visible_to_any(mask, of_lane);
+      if (lane < kConfig.consumers) {
+        item.seen[lane] = ranges.hull();
+        item.common[lane] = columns_of_all(mask, of_lane);
+      } else {
+        item.ranges = ranges;
+        item.first_run = ranges.next_run(0, kKeys);
+      }
+    }
+  }
+
+  /// The key tiles of an item, in ascending order: runs of neighbouring ones, found from the geometry.
+  struct Tiles {
+    const geometry::Ranges* ranges;
+    int tile, run_end;
+    Interval seen, common;  // lane w: of consumer w
+
+    __device__ __forceinline__ Tiles(const AttentionCall&, const Item& item, int lane) : ranges(&item.ranges) {
+      seen = lane < kConfig.consumers ? item.seen[lane] : Interval{};
+      common = lane < kConfig.consumers ? item.common[lane] : Interval{};
+      start(item.first_run);
+    }
+    __device__ __forceinline__ void advance() {
+      if (++tile == run_end) start(ranges->next_run(tile, kKeys));
+    }
+    __device__ __forceinline__ int flags() const {
+      const Interval columns = {tile * kKeys, tile * kKeys + kKeys};
+      const uint32 sees = __ballot_sync(kAllLanes, !intersect(seen, columns).empty());
+      const uint32 masked = __ballot_sync(kAllLanes, !common.covers(columns));
+      return static_cast<int>(sees | (masked & 0xf) << kMaskShift);
+    }
+
+   private:
+    __device__ __forceinline__ void start(Interval run) {
+      tile = run.empty() ? -1 : run.begin;
+      run_end = run.end;
+    }
+  };
+
+  static __device__ __forceinline__ Row row(const AttentionCall&, const Shared& shared, int slot, int row_of_tile) {
+    return {shared.row(slot, row_of_tile)};
+  }
+};
+
+struct IntervalMasking {
+  using Row = IntervalRow;
+
+  static __device__ __forceinline__ void prepare(const Shared&, int, int) {}
+
+  /// Each lane looks at every 32nd row, so that a lane's rows of one consumer are together.
+  struct Tiles {
+    const int* pairs;
+    int count, rows, seqlen_k, lane;
+    int tile;
+
+    __device__ __forceinline__ Tiles(const AttentionCall& call, const Item& item, int my_lane)
+        : pairs(pairs_of(call, item.work, 0)),
+          count(call.num_intervals),
+          rows(rows_of_item(item.work)),
+          seqlen_k(item.work.mask.seqlen_k),
+          lane(my_lane) {
+      find(0);
+    }
+    __device__ __forceinline__ void advance() { find((tile + 1) * kKeys); }
+    __device__ __forceinline__ int flags() const {
+      const Interval columns = {tile * kKeys, tile * kKeys + kKeys};
+      int flags = 0;
+      for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
+        bool sees = false, all = true;
+        const int end = geometry::min_of((consumer + 1) * kWarpgroupRows, rows);
+        for (int row = consumer * kWarpgroupRows + lane; row < end; row += 32) {
+          sees |= of_row(row).intersects(columns);
+          all &= of_row(row).covers(columns);
+        }
+        if (__any_sync(kAllLanes, sees)) flags |= 1 << consumer;
+        if (!__all_sync(kAllLanes, all)) flags |= 1 << (kMaskShift + consumer);
+      }
+      return flags;
+    }
+
+   private:
+    __device__ __forceinline__ geometry::RowIntervals of_row(int row) const {
+      return {pairs + 2ll * row * count, count, seqlen_k};
+    }
+    __device__ __forceinline__ void find(int column) {
+      int next = geometry::kUnbounded;
+      for (int row = lane; row < rows; row += 32) next = geometry::min_of(next, of_row(row).next_column(column));
+      next = __reduce_min_sync(kAllLanes, next);
+      tile = next == geometry::kUnbounded ? -1 : next / kKeys;
+    }
+  };
+
+  static __device__ __forceinline__ Row row(const AttentionCall& call, const Shared& shared, int slot,
+                                            int row_of_tile) {
+    const Work& work = shared.item(slot).work;
+    const int count = row_of_tile < rows_of_item(work) ? call.num_intervals : 0;
+    return {{pairs_of(call, work, row_of_tile), count, work.mask.seqlen_k}};
+  }
+
+ private:
+  static __device__ __forceinline__ const int* pairs_of(const AttentionCall& call, const Work& work, int row_of_tile) {
+    return call.intervals + work.head * call.interval_head_stride +
+           (work.first_q + work.first_row + row_of_tile) * 2 * call.num_intervals;
+  }
+};
+
+using Masking = Either<kConfig.interval_mask, IntervalMasking, SequenceMasking>::Type;
+
+}  // namespace warploom

@@ -1,0 +1,183 @@
+// The producer of the Hopper forward kernel: two warps, the scheduler and the loader.
+#pragma once
+
+#include "attention/hopper_masking.h"
+#include "ptx/tma.h"
+
+namespace warploom {
+
+/// Rows `row`.. of one head to a tile of Rows rows and Dim columns, panel by panel. One thread.
+template <int Rows, int Dim>
+__device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile, uint32 barrier, int row, int head,
+                                          int sequence) {
+#pragma unroll
+  for (int panel = 0; panel < geometry::panels_of(Dim); ++panel) {
+    ptx::tma_load<4>(map, tile + panel * Rows * geometry::kPanelRowBytes, barrier,
+                     {panel * kPanelValues, row, head, sequence});
+  }
+}
+
+// The scheduler: one warp that takes work items from the device counter, says what they are and loads their Q. It takes the next one
+// when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot have.
+
+struct Scheduler {
+  const HopperForwardParams& params;
+  const Shared& shared;
+  const int lane;
+  ItemRing::Cursor at;
+  QueryRing::Cursor query_at;
+
+  /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until the loader has come
+  /// to the item.
+  __device__ __forceinline__ void pass_on() {
+    Item& item = shared.item(at.slot());
+    const Work& work = item.work;
+    Masking::prepare(shared, at.slot(), lane);
+    // A jagged batch is one sequence of the maps.
+    const int sequence = params.call.cu_seqlens_q == nullptr ? work.sequence : 0;
+    if (lane == 0) {
+      item.sequence = sequence;
+      item.first_key = static_cast<int>(work.tensor_k);
+      item.key_head = work.head / params.call.heads_per_key_head;
+      item.is_end = false;
+    }
+    __syncwarp();
+    if (lane == 0) shared.items.publish(at);
+    shared.queries.wait_empty(query_at);
+    if (lane == 0) {
+      shared.queries.expect(query_at, kConfig.consumers * kMap.query_bytes);
+      for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
+        load_tile<kWarpgroupRows, kConfig.head_dim>(
+            &params.query, shared.query(query_at.slot(), consumer), shared.queries.full(query_at.slot()),
+            static_cast<int>(work.tensor_q + work.first_row) + consumer * kWarpgroupRows, work.head, sequence);
+      }
+    }
+    query_at.advance();
+    ptx::mbarrier_wait(shared.request, at.passed & 1);
+    at.advance();
+  }
+
+  __device__ __forceinline__ void run() {
+    const AttentionCall& call = params.call;
+    const long long items = call.schedule.items();
+    // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much further on.
+    const long long stride = static_cast<long long>(call.schedule.query_tiles) * kQueryRows;
+    for (long long index = blockIdx.x; index < items;) {
+      shared.items.wait_empty(at);
+      if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kQueryRows);
+      __syncwarp();
+      long long first_row = shared.item(at.slot()).work.first_row;
+      const long long end = shared.item(at.slot()).work.slot_q;
+      while (first_row < end) {
+        const Work& work = shared.item(at.slot()).work;
+        pass_on();
+        first_row += stride;
+        if (first_row >= end) break;
+        shared.items.wait_empty(at);
+        if (lane == 0) {
+          shared.item(at.slot()).work = work;
+          shared.item(at.slot()).work.first_row = first_row;
+        }
+        __syncwarp();
+      }
+      unsigned taken = 0;
+      if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
+      index = static_cast<long long>(gridDim.x) + __shfl_sync(kAllLanes, taken, 0);
+    }
+    shared.items.wait_empty(at);
+    shared.queries.wait_empty(query_at);
+    if (lane == 0) {
+      shared.item(at.slot()).work = {};  // nothing to write
+      shared.item(at.slot()).is_end = true;
+      shared.queries.publish(query_at);
+      shared.items.publish(at);
+      // The last CTA leaves the counters as it found them.
+      if (atomicAdd(&params.counters[1], 1u) == gridDim.x - 1) {
+        params.counters[0] = 0;
+        params.counters[1] = 0;
+      }
+    }
+  }
+};
+
+// The loader: one warp that loads the K and V tiles of the items.
+
+struct Loader {
+  const HopperForwardParams& params;
+  const Shared& shared;
+  const int lane;
+  KeyRing::Cursor key_at, value_at;
+  /// The V tile that goes with the last K tile. V runs one step behind K, as the consumers do, also across items.
+  struct {
+    int row = -1, head, sequence;
+  } due;
+
+  __device__ __forceinline__ void load_value() {
+    if (due.row < 0) return;
+    shared.values.wait_empty(value_at);
+    if (lane == 0) {
+      shared.values.expect(value_at, kMap.value_bytes);
+      load_tile<kKeys, kConfig.value_dim>(&params.value, shared.value(value_at.slot()),
+                                          shared.values.full(value_at.slot()), due.row, due.head, due.sequence);
+    }
+    value_at.advance();
+    due.row = -1;
+  }
+
+  /// An item that sees no key is one tile that no consumer sees, without bytes.
+  __device__ __forceinline__ void load_nothing() {
+    load_value();
+    shared.keys.wait_empty(key_at);
+    shared.values.wait_empty(value_at);
+    if (lane == 0) {
+      shared.note(key_at.slot()).flags = kLastTile;
+      shared.keys.publish(key_at);
+      shared.values.publish(value_at);
+    }
+    key_at.advance();
+    value_at.advance();
+  }
+
+  __device__ __forceinline__ void load(const Item& item) {
+    typename Masking::Tiles tiles(params.call, item, lane);
+    if (tiles.tile < 0) load_nothing();
+    while (tiles.tile >= 0) {
+      const int first_column = tiles.tile * kKeys;
+      int flags = tiles.flags();
+      tiles.advance();
+      if (tiles.tile < 0) flags |= kLastTile;
+      shared.keys.wait_empty(key_at);
+      if (lane == 0) {
+        shared.note(key_at.slot()).first_column = first_column;
+        shared.note(key_at.slot()).flags = flags;
+        shared.keys.expect(key_at, kMap.key_bytes);
+        load_tile<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), shared.keys.full(key_at.slot()),
+                                           item.first_key + first_column, item.key_head, item.sequence);
+      }
+      key_at.advance();
+      load_value();
+      due = {item.first_key + first_column, item.key_head, item.sequence};
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    for (ItemRing::Cursor at;; at.advance()) {
+      // The next item's first K comes before this one's last V, unless the consumers would have to wait for it.
+      if (kConfig.query_stages == 1 || !__all_sync(kAllLanes, shared.items.is_full(at))) load_value();
+      shared.items.wait_full(at);
+      const Item& item = shared.item(at.slot());
+      const bool is_end = item.is_end;
+      if (is_end) {
+        load_nothing();  // for the consumers' last products
+      } else {
+        if (lane == 0) ptx::mbarrier_arrive(shared.request);
+        load(item);
+      }
+      __syncwarp();
+      if (lane == 0) shared.items.release(at);
+      if (is_end) return;
+    }
+  }
+};
+
+}  // namespace warploom

@@ -1,0 +1,91 @@
+// What the roles of the Hopper forward kernel share: its types under kConfig, which stands in front of this file, and the
+// CTA's shared memory.
+#pragma once
+
+#include "attention/hopper_forward_config.h"
+#include "attention/hopper_rows.h"
+#include "attention/work.h"
+#include "geometry/mask.h"
+#include "pipeline/mbarrier_ring.h"
+#include "ptx/shared_memory.h"
+
+namespace warploom {
+
+using geometry::Interval;
+using ptx::uint32;
+
+template <bool Condition, typename A, typename B>
+struct Either {
+  using Type = A;
+};
+template <typename A, typename B>
+struct Either<false, A, B> {
+  using Type = B;
+};
+using Element = Either<kConfig.bfloat16, ptx::Bfloat16, ptx::Float16>::Type;
+/// The score function.
+using Rows = Either<kConfig.score == ScoreKind::softmax, SoftmaxRows<kConfig.softcap>,
+                    HstuRows<kConfig.bfloat16, kConfig.scaled_query>>::Type;
+
+constexpr HopperForwardSharedMap kMap = shared_map(kConfig);
+constexpr int kWarpgroup = 128;
+constexpr int kThreads = (kConfig.consumers + 1) * kWarpgroup;
+constexpr int kQueryRows = kConfig.consumers * kWarpgroupRows;
+constexpr int kKeys = kConfig.key_columns;
+constexpr int kDepth = (kConfig.head_dim + 15) / 16;  // k16 of S
+constexpr int kPanelValues = geometry::kPanelColumns;
+static_assert(kKeys % 16 == 0 && kKeys <= 256 && kConfig.consumers >= 1 && kConfig.consumers <= kMaxConsumers);
+
+/// What the scheduler hands to the loader and the consumers.
+struct Item {
+  Work work;
+  int sequence, first_key, key_head;  // where K and V begin in their tensor maps
+  bool is_end;                        // no item: everybody stops
+  // Sequence masks: the columns that the rows see, the first run of tiles of them, and the columns that some and that all
+  // of a consumer's rows see.
+  geometry::Ranges ranges;
+  Interval first_run;
+  Interval seen[kMaxConsumers], common[kMaxConsumers];
+};
+static_assert(sizeof(Item) <= kMap.item_bytes);
+
+using ItemRing = pipeline::MbarrierRing<kItemSlots>;
+using QueryRing = pipeline::MbarrierRing<kConfig.query_stages>;
+using KeyRing = pipeline::MbarrierRing<kConfig.stages>;
+
+/// The CTA's shared memory.
+struct Shared {
+  unsigned char* bytes;
+  uint32 address;
+  ItemRing items;
+  QueryRing queries;
+  KeyRing keys, values;
+  uint32 request;  // barrier: the loader has come to the last item
+
+  __device__ __forceinline__ explicit Shared(unsigned char* dynamic)
+      : bytes(dynamic),
+        address(ptx::shared_address(dynamic)),
+        items{address + kMap.barriers},
+        queries{items.barriers + ItemRing::kBytes},
+        keys{queries.barriers + QueryRing::kBytes},
+        values{keys.barriers + KeyRing::kBytes},
+        request(values.barriers + KeyRing::kBytes) {}
+
+  __device__ __forceinline__ Item& item(int slot) const {
+    return *reinterpret_cast<Item*>(bytes + kMap.items + slot * kMap.item_bytes);
+  }
+  /// What row `row` of the item in a slot sees.
+  __device__ __forceinline__ geometry::VisibleColumns& row(int slot, int row) const {
+    return reinterpret_cast<geometry::VisibleColumns*>(bytes + kMap.rows)[slot * kQueryRows + row];
+  }
+  __device__ __forceinline__ volatile KeyTileNote& note(int stage) const {
+    return reinterpret_cast<volatile KeyTileNote*>(bytes + kMap.notes)[stage];
+  }
+  __device__ __forceinline__ uint32 query(int stage, int consumer) const {
+    return address + kMap.query + (stage * kConfig.consumers + consumer) * kMap.query_bytes;
+  }
+  __device__ __forceinline__ uint32 key(int stage) const { return address + kMap.key + stage * kMap.key_bytes; }
+  __device__ __forceinline__ uint32 value(int stage) const { return address + kMap.value + stage * kMap.value_bytes; }
+};
+
+}  // namespace warploom

@@ -1,0 +1,260 @@
+// D = act(alpha A B^T + bias) + beta C on Hopper: A (M x K) and B (N x K) of 16-bit values, rows contiguous.
+//
+// Persistent and warp-specialized: one warp loads 64-column slots of A and B by TMA into a ring, two warpgroups feed
+// them to wgmma, either sharing the rows of a tile (cooperative) or taking whole tiles in turns, one's epilogue under
+// the other's main loop (ping-pong). The barrier protocols are gemm_cooperative and gemm_ping_pong of
+// pipeline/gemm_protocols.h, run here by the actors below. CTAs of a cluster either share B by multicast, or share out
+// K and add their sums up through distributed shared memory in the order of their ranks.
+//
+// The text before this file defines warploom::kConfig, a GemmConfig.
+#include "gemm/epilogue.h"
+#include "gemm/gemm_config.h"
+#include "geometry/wgmma_descriptor.h"
+#include "pipeline/gemm_protocols.h"
+#include "ptx/cluster.h"
+#include "ptx/elect.h"
+#include "ptx/shared_memory.h"
+#include "ptx/warpgroup_registers.h"
+#include "ptx/wgmma.h"
+
+namespace warploom {
+
+using In = OutputOf<kConfig.bfloat16 ? GemmOutput::bfloat16 : GemmOutput::float16>::Type;
+using Out = OutputOf<kConfig.output>::Type;
+
+constexpr GemmSharedMap kMap = shared_map(kConfig);
+constexpr int kConsumerRows = gemm_consumer_rows(kConfig);
+constexpr int kBlocks = kConsumerRows / 64;
+constexpr int kAccumulators = kConfig.tile_columns / 2;
+constexpr int kCluster = gemm_cluster(kConfig);
+constexpr int kBarrierBytes = 8;
+/// Its slots and barriers are numbered from 0: full barriers, then empty ones.
+constexpr pipeline::Ring kRing{kConfig.stages, 0, 0, kConfig.stages};
+constexpr int kResidualBarrier = 2 * kConfig.stages;
+constexpr pipeline::Turns kTurns{kConfig.consumers, 0};
+constexpr int kFirstConsumerBarrier = pipeline::kFirstTurnId + kConfig.consumers;
+constexpr int kAllConsumersBarrier = kFirstConsumerBarrier + kConfig.consumers;
+static_assert(kConfig.stages >= pipeline::kOverlappedStages);
+static_assert(kConsumerRows % 64 == 0 && kConfig.tile_columns % 64 == 0 && kConfig.tile_columns <= 256);
+static_assert(!gemm_staged(kConfig) || (kConfig.output != GemmOutput::float32 && kConfig.split == 1));
+static_assert(kConfig.multicast == 1 || kConfig.split == 1);
+static_assert(!kConfig.ping_pong || kConfig.split == 1);
+
+/// What every role knows: the CTA's tiles, and where its barriers are.
+struct Role {
+  const GemmParams& p;
+  uint32 base;  ///< of shared memory
+  int rank;     ///< in the cluster
+  GemmTile tile{};
+
+  __device__ __forceinline__ uint32 barrier(int handle) const { return base + kMap.barriers + handle * kBarrierBytes; }
+
+  __device__ __forceinline__ bool has_tile(int tile_of_cta) {
+    const int index = static_cast<int>(blockIdx.x) / kCluster + tile_of_cta * p.clusters;
+    if (index >= p.schedule.tiles()) return false;
+    tile = p.schedule.tile(index);
+    return true;
+  }
+  /// The CTAs that share out K take neighbouring parts, the first ones a step more where it does not divide.
+  __device__ __forceinline__ int steps(int) const {
+    if constexpr (kConfig.split == 1) return p.steps;
+    return p.steps / kConfig.split + (rank < p.steps % kConfig.split ? 1 : 0);
+  }
+  __device__ __forceinline__ int first_step() const {
+    if constexpr (kConfig.split == 1) return 0;
+    const int more = p.steps % kConfig.split;
+    return p.steps / kConfig.split * rank + (rank < more ? rank : more);
+  }
+  __device__ __forceinline__ int row() const {
+    return (tile.row * kConfig.multicast + (kConfig.multicast > 1 ? rank : 0)) * kConfig.tile_rows;
+  }
+  __device__ __forceinline__ int column() const { return tile.column * kConfig.tile_columns; }
+
+  __device__ __forceinline__ void wait(int mbarrier, int phase) const {
+    ptx::mbarrier_wait(barrier(mbarrier), static_cast<uint32>(phase) & 1u);
+  }
+};
+
+struct Producer : Role {
+  int k = 0;
+
+  __device__ __forceinline__ int steps(int of_tile) {
+    k = p.first_k + first_step() * kGemmDepth;
+    return Role::steps(of_tile);
+  }
+  __device__ __forceinline__ void expect(int mbarrier, int, int) const {
+    ptx::mbarrier_arrive_expect_tx(barrier(mbarrier), kMap.slot_bytes);
+  }
+  __device__ __forceinline__ void load(int slot, int, int mbarrier, int) {
+    const uint32 a = base + kMap.slot + slot * kMap.slot_bytes;
+    const uint32 b = a + kMap.a_bytes;
+    ptx::tma_load(&p.a, a, barrier(mbarrier), {k, row(), tile.batch * p.a_batch});
+    if constexpr (kConfig.multicast == 1) {
+      ptx::tma_load(&p.b, b, barrier(mbarrier), {k, column(), tile.batch * p.b_batch});
+    } else {
+      // Each CTA of the cluster loads its share of B's rows for all of them.
+      constexpr int kShare = kConfig.tile_columns / kConfig.multicast;
+      ptx::tma_load_multicast(&p.b, b + rank * kShare * geometry::kPanelRowBytes, barrier(mbarrier),
+                              (1 << kConfig.multicast) - 1, {k, column() + rank * kShare, tile.batch * p.b_batch});
+    }
+    k += kGemmDepth;
+  }
+};
+
+struct Consumer : Role {
+  int who = 0;
+  int accumulate = 0;  ///< 0 for the first product of a tile
+  uint32 tiles_done = 0;
+  float d[kBlocks][kAccumulators];
+  BiasColumns<kConfig, In> bias;
+
+  __device__ __forceinline__ Staging staging() const {
+    return {base + kMap.staging + who * kMap.staging_bytes, barrier(kResidualBarrier + who),
+            kFirstConsumerBarrier + who};
+  }
+  __device__ __forceinline__ int first_row() const { return row() + (kConfig.ping_pong ? 0 : who * kConsumerRows); }
+
+  __device__ __forceinline__ void prologue(int) {
+    accumulate = 0;
+    bias.load(p, column());
+    if constexpr (kConfig.residual && gemm_staged(kConfig)) {
+      if (threadIdx.x % 128 == 0) start_residual<kConfig>(p, staging(), tile.batch, first_row(), column());
+    }
+  }
+  __device__ __forceinline__ void read_begin(int slot, int) {
+    const uint32 a = base + kMap.slot + slot * kMap.slot_bytes;
+    const uint32 a_low =
+        geometry::descriptor_low(a + (kConfig.ping_pong ? 0 : who * kConsumerRows * geometry::kPanelRowBytes));
+    const uint32 b_low = geometry::descriptor_low(a + kMap.a_bytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kGemmDepth; k += 16) {
+      const uint32 step = geometry::k_major_step(kConfig.tile_rows, k);
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        constexpr uint32 kBlockStep = 64 * geometry::kPanelRowBytes / geometry::kChunkBytes;
+        ptx::wgmma_ss<In, kConfig.tile_columns>(d[block], a_low + step + block * kBlockStep, b_low + step,
+                                                k == 0 ? accumulate : 1);
+      }
+    }
+    ptx::wgmma_commit_group();
+    accumulate = 1;
+  }
+  __device__ __forceinline__ void read_end(int, int) {
+    ptx::wgmma_wait_group<0>();
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) ptx::keep(d[block]);
+  }
+  __device__ __forceinline__ void read_end_older(int, int) const { ptx::wgmma_wait_group<1>(); }
+  /// One arrival a consumer, in every CTA whose loads go to this slot.
+  __device__ __forceinline__ void arrive(int mbarrier, int) const {
+    if constexpr (kConfig.multicast == 1) {
+      if (threadIdx.x % 128 == 0) ptx::mbarrier_arrive(barrier(mbarrier));
+    } else {
+      if (threadIdx.x % 128 < kConfig.multicast) ptx::mbarrier_arrive_remote(barrier(mbarrier), threadIdx.x % 128);
+    }
+  }
+  __device__ __forceinline__ void sync(int turn) const {
+    ptx::named_barrier_sync(pipeline::kFirstTurnId + turn, 2 * pipeline::kWarpgroup);
+  }
+  __device__ __forceinline__ void signal(int turn) const {
+    ptx::named_barrier_arrive(pipeline::kFirstTurnId + turn, 2 * pipeline::kWarpgroup);
+  }
+  __device__ __forceinline__ void epilogue(int) {
+    if constexpr (kConfig.split > 1) {
+      store_sum();
+    } else if constexpr (gemm_staged(kConfig)) {
+      store_staged<kConfig, In, Out>(p, staging(), tile.batch, first_row(), column(), tiles_done & 1u, bias, d);
+    } else {
+      store_direct<kConfig, In, Out>(p, tile.batch, first_row(), column(), bias, d);
+    }
+    ++tiles_done;
+  }
+
+  /// Adds up the sums of the cluster's CTAs, each a share of the tile: through the ring's memory, which no load will
+  /// fill any more. Pair i of thread t stands at i * threads + t, so neighbours meet in no bank.
+  __device__ __forceinline__ void store_sum() const {
+    constexpr int kThreads = kConfig.consumers * 128;
+    constexpr int kPairs = kBlocks * kAccumulators / 2, kShare = kPairs / kConfig.split;
+    static_assert(kPairs % kConfig.split == 0 && kPairs * kThreads * 8 <= kConfig.stages * kMap.slot_bytes);
+    const uint32 mine = base + kMap.slot + (threadIdx.x - 128) * 8;
+    ptx::named_barrier_sync(kAllConsumersBarrier, kThreads);  // the others have read their last slot
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const float* pair = &d[i / (kAccumulators / 2)][i % (kAccumulators / 2) * 2];
+      ptx::store_shared_8(mine + i * kThreads * 8, {pair[0], pair[1]});
+    }
+    ptx::cluster_sync();
+#pragma unroll 4
+    for (int i = rank * kShare; i < (rank + 1) * kShare; ++i) {
+      float2 sum{0, 0};
+#pragma unroll
+      for (int from = 0; from < kConfig.split; ++from) {
+        const float2 part = ptx::load_shared_cluster_8(ptx::map_shared(mine + i * kThreads * 8, from));
+        sum = {sum.x + part.x, sum.y + part.y};
+      }
+      const geometry::Element at =
+          geometry::accumulator_element(static_cast<int>(threadIdx.x % 128), i % (kAccumulators / 2) * 2);
+      finish_sum<kConfig, In, Out>(p, tile.batch, first_row() + i / (kAccumulators / 2) * 64 + at.row,
+                                   column() + at.column, sum);
+    }
+    ptx::cluster_arrive_relaxed();  // nobody leaves while its memory is read
+    ptx::cluster_wait();
+  }
+};
+
+__device__ __forceinline__ void init_barriers(uint32 base) {
+  for (int stage = 0; stage < kConfig.stages; ++stage) {
+    constexpr int kReaders = (kConfig.ping_pong ? 1 : kConfig.consumers) * kConfig.multicast;
+    ptx::mbarrier_init(base + kMap.barriers + (kRing.first_full + stage) * kBarrierBytes, 1);
+    ptx::mbarrier_init(base + kMap.barriers + (kRing.first_empty + stage) * kBarrierBytes, kReaders);
+  }
+  for (int c = 0; c < kConfig.consumers; ++c) {
+    ptx::mbarrier_init(base + kMap.barriers + (kResidualBarrier + c) * kBarrierBytes, 1);
+  }
+  ptx::fence_mbarrier_init();
+}
+
+}  // namespace warploom
+
+extern "C" __global__ void __cluster_dims__(warploom::kCluster, 1, 1)
+    __launch_bounds__(warploom::gemm_threads(warploom::kConfig), 1)
+        gemm(const __grid_constant__ warploom::GemmParams params) {
+  using namespace warploom;
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const uint32 base = ptx::shared_address(shared);
+  const int rank = kCluster > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  // Copies that have an address: a constant of the file has none on the device.
+  const pipeline::Ring ring = kRing;
+  const pipeline::Turns turns = kTurns;
+  if (threadIdx.x == 32) {
+    ptx::tma_prefetch_map(&params.a);
+    ptx::tma_prefetch_map(&params.b);
+  }
+  if (threadIdx.x == 0) init_barriers(base);
+  if constexpr (kCluster > 1) {
+    ptx::cluster_arrive_relaxed();  // before a copy or an arrival from another CTA can come
+    ptx::cluster_wait();
+  } else {
+    __syncthreads();
+  }
+  // Two consumers share the registers of three warpgroups (168 a thread at launch); one has enough as it is.
+  if (warpgroup == 0) {
+    if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_dec<40>();
+    if (threadIdx.x / 32 == 0 && ptx::elect_one()) {
+      Producer producer{{params, base, rank}};
+      pipeline::produce_steps(producer, ring, false);
+    }
+  } else {
+    if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_inc<232>();
+    Consumer consumer{{params, base, rank}, warpgroup - 1};
+    if constexpr (kConfig.ping_pong) {
+      pipeline::consume_by_turns(consumer, ring, turns, warpgroup - 1);
+    } else {
+      pipeline::consume_cooperatively(consumer, ring);
+    }
+    // The stores read shared memory, which is the next CTA's once this one has ended.
+    if (gemm_staged(kConfig) && threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
+  }
+}

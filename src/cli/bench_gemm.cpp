@@ -1,0 +1,196 @@
+#include "cli/bench_gemm.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/devices.h"
+#include "cli/gemm_case.h"
+#include "cli/numbers.h"
+#include "cli/terminal.h"
+#include "gpu/driver.h"
+#include "problem/gemm.h"
+#include "warploom/attention.h"
+
+namespace warploom::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> cases;
+  std::string device = "auto";
+  int rounds = 3;
+  double round_ms = 300;
+  JsonOption json;
+};
+
+const std::vector<std::string> default_cases = {
+    "gemm-4096x4096x4096-bf16", "gemm-8192x8192x8192-bf16",
+    "gemm-65536x2048x512-bf16", "gemm-65536x4096x1024-bf16-bias-silu",
+    "gemm-64x4096x4096-bf16",   "gemm-256x4096x4096-bf16",
+};
+
+class DeviceBuffer {
+ public:
+  explicit DeviceBuffer(const gpu::Driver& driver) : driver_(driver) {}
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  ~DeviceBuffer() {
+    if (address_ != 0) driver_.cuMemFree(address_);
+  }
+
+  /// `count` random 16-bit values between -1 and 1 (zeros and repeated data run faster than real ones).
+  Status fill(std::int64_t count, bool bfloat16, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::uint16_t> values(static_cast<std::size_t>(std::max<std::int64_t>(1, count)));
+    // Any sign and mantissa; exponents that make values between 1/16 and 1.
+    for (std::uint16_t& value : values) {
+      const std::uint32_t bits = random();
+      const std::uint32_t below_one = bfloat16 ? (123 + bits % 4) << 7 : (11 + bits % 4) << 10;
+      const std::uint32_t mantissa = bits >> 8 & (bfloat16 ? 0x7Fu : 0x3FFu);
+      value = static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | below_one | mantissa);
+    }
+    if (Status status = reserve(static_cast<std::int64_t>(values.size()) * 2); !status.ok()) return status;
+    return gpu::driver_status(driver_, driver_.cuMemcpyHtoD(address_, values.data(), values.size() * 2),
+                              "copying to the device");
+  }
+  Status reserve(std::int64_t bytes) {
+    return gpu::driver_status(driver_, driver_.cuMemAlloc(&address_, static_cast<std::size_t>(bytes)),
+                              "allocating device memory");
+  }
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver names device memory by number
+  void* data() const { return reinterpret_cast<void*>(address_); }
+
+ private:
+  const gpu::Driver& driver_;
+  gpu::DevicePointer address_ = 0;
+};
+
+/// Milliseconds of `calls` products in a row, by events.
+Result<double> time_calls(const gpu::Driver& driver, gpu::EventHandle begin, gpu::EventHandle end,
+                          const warploom_gemm& call, int calls) {
+  const auto check = [&](gpu::DriverResult result) { return gpu::driver_status(driver, result, "timing a product"); };
+  if (Status status = check(driver.cuEventRecord(begin, nullptr)); !status.ok()) return status;
+  for (int i = 0; i < calls; ++i) {
+    if (Status status = detail::status_of(warploom_gemm_run(&call)); !status.ok()) return status;
+  }
+  if (Status status = check(driver.cuEventRecord(end, nullptr)); !status.ok()) return status;
+  if (Status status = check(driver.cuEventSynchronize(end)); !status.ok()) return status;
+  float milliseconds = 0;
+  if (Status status = check(driver.cuEventElapsedTime(&milliseconds, begin, end)); !status.ok()) return status;
+  return static_cast<double>(milliseconds);
+}
+
+/// The median over the rounds of a call's time; enough calls in a row to fill a round.
+Result<double> measure(const Options& options, const gpu::Driver& driver, const warploom_gemm& call) {
+  gpu::EventHandle events[2] = {};
+  for (gpu::EventHandle& event : events) {
+    if (Status status = gpu::driver_status(driver, driver.cuEventCreate(&event, 0), "creating an event"); !status.ok())
+      return status;
+  }
+  const Result<double> first = time_calls(driver, events[0], events[1], call, 1);  // compiles
+  if (!first.ok()) return first;
+  const Result<double> warm = time_calls(driver, events[0], events[1], call, 5);
+  if (!warm.ok()) return warm;
+  const int calls = static_cast<int>(std::clamp(options.round_ms / std::max(1e-3, *warm / 5), 1.0, 10000.0));
+  std::vector<double> rounds;
+  for (int round = 0; round < options.rounds; ++round) {
+    const Result<double> spent = time_calls(driver, events[0], events[1], call, calls);
+    if (!spent.ok()) return spent;
+    rounds.push_back(*spent / calls);
+  }
+  for (gpu::EventHandle event : events) driver.cuEventDestroy(event);
+  std::sort(rounds.begin(), rounds.end());
+  return rounds[rounds.size() / 2];
+}
+
+Result<Json> bench_case(const Options& options, const std::string& name, const Device& device) {
+  const Result<GemmCase> gemm = parse_gemm_case(name);
+  if (!gemm.ok()) return gemm.status();
+  const gpu::Driver& driver = **gpu::driver();
+  const Result<gpu::ContextScope> context = gpu::ContextScope::enter(device.ordinal);
+  if (!context.ok()) return context.status();
+  warploom_gemm call = describe_case(*gemm);
+  call.device_index = device.ordinal;
+  const std::int64_t a_values = gemm->batch * call.a.batch_stride, b_values = gemm->batch * call.b.batch_stride;
+  const std::int64_t out_values = gemm->batch * call.out.batch_stride;
+  const int out_bytes = gemm_value_bytes(gemm->out_dtype);
+  DeviceBuffer a(driver), b(driver), out(driver), c(driver), bias(driver);
+  const bool bfloat16 = gemm->dtype == WARPLOOM_BFLOAT16;
+  Status status = a.fill(a_values, bfloat16, 1);
+  if (status.ok()) status = b.fill(b_values, bfloat16, 2);
+  if (status.ok()) status = out.reserve(std::max<std::int64_t>(16, out_values * out_bytes));
+  if (status.ok() && gemm->residual)
+    status = c.fill(out_values * out_bytes / 2, gemm->out_dtype == WARPLOOM_BFLOAT16, 3);
+  if (status.ok() && gemm->bias) status = bias.fill(padded_columns(gemm->columns), bfloat16, 4);
+  if (!status.ok()) return status;
+  call.a.data = a.data();
+  call.b.data = b.data();
+  call.out.data = out.data();
+  if (gemm->residual) call.c.data = c.data();
+  if (gemm->bias) call.bias = bias.data();
+  const Result<double> milliseconds = measure(options, driver, call);
+  if (!milliseconds.ok()) return milliseconds.status();
+  const double bytes = 2.0 * static_cast<double>(a_values + b_values) +
+                       static_cast<double>(out_values * out_bytes) * (gemm->residual ? 2 : 1);
+  return Json{{"case", name},
+              {"device", device.name},
+              {"median_ms", *milliseconds},
+              {"tflops", gemm->flops() / *milliseconds * 1e-9},
+              {"bytes", bytes},
+              {"gigabytes_per_second", bytes / *milliseconds * 1e-6}};
+}
+
+int bench_gemm(const Options& options) {
+  const Result<Device> device = choose_device(options.device);
+  if (!device.ok()) return report(device.status());
+  if (!device->cuda) {
+    return report(
+        Status::invalid_value("the matrix product runs on a Hopper GPU; there is none here. On the CPU torch's "
+                              "or NumPy's own product serves warploom.matmul"));
+  }
+  Json records = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const std::string& name : options.cases.empty() ? default_cases : options.cases) {
+    const Result<Json> record = bench_case(options, name, *device);
+    if (!record.ok()) return report(record.status());
+    char cells[3][32];
+    std::snprintf(cells[0], sizeof cells[0], "%.4f", (*record)["median_ms"].get<double>());
+    std::snprintf(cells[1], sizeof cells[1], "%.0f", (*record)["tflops"].get<double>());
+    std::snprintf(cells[2], sizeof cells[2], "%.0f", (*record)["gigabytes_per_second"].get<double>());
+    rows.push_back({name, cells[0], cells[1], cells[2]});
+    records.push_back(*record);
+  }
+  if (options.json.prints_text()) std::fputs(table({"case", "ms", "TFLOP/s", "GB/s"}, rows, 1).c_str(), stdout);
+  return report_if_error(options.json.write(records));
+}
+
+}  // namespace
+
+void add_bench_gemm_command(CLI::App& bench) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      add_command(bench, "gemm", "Matrix products on a Hopper GPU",
+                  "  warploom bench gemm\n"
+                  "  warploom bench gemm gemm-16384x16384x16384-bf16 gemm-64x4096x4096-fp16-bias --json\n");
+  command->add_option("cases", options->cases, "gemm-MxNxK-TYPE[-to-fp32][-B8][-bias][-silu][-residual]");
+  add_device_option(*command, options->device);
+  command->add_option("--rounds", options->rounds, "Rounds; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--round-ms", options->round_ms, "Least time of a round, milliseconds")
+      ->check(CLI::Range(0.0, 60000.0))
+      ->capture_default_str();
+  options->json.add_to(*command);
+  on_run(*command, [options] { return bench_gemm(*options); });
+}
+
+}  // namespace warploom::cli

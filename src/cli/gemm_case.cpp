@@ -1,0 +1,119 @@
+#include "cli/gemm_case.h"
+
+#include <charconv>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "problem/message.h"
+
+namespace warploom::cli {
+namespace {
+
+constexpr std::string_view prefix = "gemm-";
+constexpr std::int64_t aligned_values = 8;  // 16 bytes of a 16-bit type
+
+std::optional<std::int64_t> number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+std::optional<std::uint32_t> dtype_of_name(std::string_view name) {
+  if (name == "fp16") return WARPLOOM_FLOAT16;
+  if (name == "bf16") return WARPLOOM_BFLOAT16;
+  if (name == "fp32") return WARPLOOM_FLOAT32;
+  return std::nullopt;
+}
+
+std::vector<std::string> split(const std::string& text, char by) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, by);) parts.push_back(part);
+  return parts;
+}
+
+bool parse_sizes(const std::string& text, GemmCase& result) {
+  const std::vector<std::string> sizes = split(text, 'x');
+  if (sizes.size() != 3) return false;
+  std::int64_t* const targets[] = {&result.rows, &result.columns, &result.depth};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::optional<std::int64_t> value = number(sizes[i]);
+    if (!value) return false;
+    *targets[i] = *value;
+  }
+  return true;
+}
+
+/// What may follow the type, in any order.
+bool parse_option(const std::vector<std::string>& parts, std::size_t& i, GemmCase& result) {
+  const std::string& part = parts[i];
+  if (part == "bias") return result.bias = true;
+  if (part == "silu") return result.silu = true;
+  if (part == "residual") return result.residual = true;
+  if (part == "to" && i + 1 < parts.size()) {
+    const std::optional<std::uint32_t> out = dtype_of_name(parts[++i]);
+    if (out) result.out_dtype = *out;
+    return out.has_value();
+  }
+  if (part.starts_with('B')) {
+    const std::optional<std::int64_t> batch = number(std::string_view(part).substr(1));
+    if (batch) result.batch = *batch;
+    return batch.has_value();
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_gemm_name(const std::string& name) {
+  return name.starts_with(prefix);
+}
+
+Result<GemmCase> parse_gemm_case(const std::string& name) {
+  const Status wrong = Status::invalid_value(
+      message("case ", name,
+              " is no matrix product; write gemm-MxNxK-TYPE, TYPE bf16 or fp16, followed by any of "
+              "-to-fp32, -B8 (batch), -bias, -silu, -residual, e.g. gemm-8192x8192x8192-bf16"));
+  GemmCase result;
+  const std::vector<std::string> parts = split(name, '-');
+  if (!is_gemm_name(name) || parts.size() < 3 || !parse_sizes(parts[1], result)) return wrong;
+  const std::optional<std::uint32_t> dtype = dtype_of_name(parts[2]);
+  if (!dtype || *dtype == WARPLOOM_FLOAT32) return wrong;
+  result.dtype = result.out_dtype = *dtype;
+  for (std::size_t i = 3; i < parts.size(); ++i) {
+    if (!parse_option(parts, i, result)) return wrong;
+  }
+  return result;
+}
+
+std::int64_t padded_columns(std::int64_t columns) {
+  return (columns + aligned_values - 1) / aligned_values * aligned_values;
+}
+
+warploom_gemm describe_case(const GemmCase& gemm) {
+  static void* const somewhere = reinterpret_cast<void*>(std::uintptr_t{4096});  // aligned, and never read
+  const auto matrix = [](std::int64_t rows, std::int64_t columns) {
+    return warploom_matrix{somewhere, rows * padded_columns(columns), padded_columns(columns)};
+  };
+  warploom_gemm call;
+  warploom_gemm_init(&call);
+  call.dtype = gemm.dtype;
+  call.out_dtype = gemm.out_dtype;
+  call.activation = gemm.silu ? WARPLOOM_SILU : WARPLOOM_NO_ACTIVATION;
+  call.batch = gemm.batch;
+  call.rows = gemm.rows;
+  call.columns = gemm.columns;
+  call.depth = gemm.depth;
+  call.a = matrix(gemm.rows, gemm.depth);
+  call.b = matrix(gemm.columns, gemm.depth);
+  call.out = matrix(gemm.rows, gemm.columns);
+  if (gemm.residual) call.c = call.out;
+  if (gemm.residual) call.beta = 1;
+  if (gemm.bias) call.bias = somewhere;
+  return call;
+}
+
+}  // namespace warploom::cli

@@ -1,0 +1,374 @@
+#include "gpu/backward_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "gpu/backward_tiles.h"
+#include "gpu/device_call.h"
+#include "problem/message.h"
+#include "problem/sequence.h"
+
+namespace warploom::gpu {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+
+/// A whole table is compiled to find spills: at the ends of its rows' ranges, where registers are fewest, the
+/// dimensions between them only repeat what is found there.
+bool is_listed(int dim, bool whole_table) {
+  return !whole_table || dim == 8 || dim % 64 == 56 || dim == 64 || dim % 128 == 0;
+}
+
+/// The scores that kernels are compiled for.
+struct Score {
+  bool softmax, softcap;
+};
+constexpr std::array kScores = {Score{false, false}, Score{true, false}, Score{true, true}};
+
+const char* truth(bool value) {
+  return value ? "true" : "false";
+}
+
+KernelRequest request_for(const char* file, const char* kernel, const std::string& type, const std::string& members,
+                          const Architecture& architecture) {
+  KernelRequest request;
+  request.entry_file = file;
+  request.config_text = message("#include \"attention/backward_config.h\"\nnamespace warploom {\ninline constexpr ",
+                                type, " kConfig = {", members, "};\n}  // namespace warploom\n");
+  request.kernel_name = kernel;
+  request.architecture = architecture;
+  return request;
+}
+
+std::string score_name(bool softmax, bool softcap) {
+  return softmax ? softcap ? "softmax softcap" : "softmax" : "hstu";
+}
+
+KernelVariant variant(const KernelFamily& family, const ConfigKey& key, const std::string& what, int head_dim,
+                      int value_dim, bool bfloat16, bool interval_mask) {
+  std::string name = what + " D" + std::to_string(head_dim);
+  if (value_dim != head_dim) name += " Dv" + std::to_string(value_dim);
+  name += std::string(bfloat16 ? " bf16" : " fp16") + (interval_mask ? " intervals" : "");
+  return {&family, key, name, head_dim, bfloat16, interval_mask};
+}
+
+// --- dK, dV and the sums for dQ
+// ----------------------------------------------------------------------------------------
+
+ConfigKey key_of(const BackwardConfig& c) {
+  return {c.head_dim,      c.value_dim,     c.bfloat16,         c.softmax,    c.softcap,
+          c.interval_mask, c.accumulate_dq, c.vector_reduction, c.query_rows, c.key_rows,
+          c.key_blocks,    c.dq_row_warps,  c.stages,           c.warps,      c.min_blocks};
+}
+
+KernelRequest backward_request(const ConfigKey& key, const Architecture& architecture) {
+  const BackwardConfig c = mma_backward_config(key);
+  return request_for(
+      "attention/attention_backward_mma.cu", "attention_backward", "BackwardConfig",
+      message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
+              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
+              ", .interval_mask = ", truth(c.interval_mask), ", .accumulate_dq = ", truth(c.accumulate_dq),
+              ", .vector_reduction = ", truth(c.vector_reduction), ", .query_rows = ", c.query_rows,
+              ", .key_rows = ", c.key_rows, ", .key_blocks = ", c.key_blocks, ", .dq_row_warps = ", c.dq_row_warps,
+              ", .stages = ", c.stages, ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks),
+      architecture);
+}
+
+KernelVariant backward_variant(const ConfigKey& key) {
+  const BackwardConfig c = mma_backward_config(key);
+  return variant(kMmaBackward, key,
+                 score_name(c.softmax, c.softcap) + " backward" + (c.accumulate_dq ? "" : " deterministic"), c.head_dim,
+                 c.value_dim, c.bfloat16, c.interval_mask);
+}
+
+std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whole_table) {
+  std::vector<KernelVariant> result;
+  for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
+    if (!is_listed(dim, whole_table)) continue;
+    for (const Score score : kScores) {
+      for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7}) {
+        BackwardConfig base;
+        base.head_dim = base.value_dim = dim;
+        base.bfloat16 = (bits & 1) == 0;
+        base.softmax = score.softmax;
+        base.softcap = score.softcap;
+        base.interval_mask = (bits & 2) != 0;
+        base.accumulate_dq = (bits & 4) == 0;
+        for (const BackwardConfig& config : backward_tiles(base, device, whole_table)) {
+          result.push_back(backward_variant(key_of(config)));
+        }
+      }
+    }
+  }
+  return result;
+}
+
+// --- dQ by a kernel of its own
+// -----------------------------------------------------------------------------------------
+
+ConfigKey key_of(const BackwardDqConfig& c) {
+  return {c.head_dim,      c.value_dim,   c.bfloat16, c.softmax, c.softcap,
+          c.interval_mask, c.key_columns, c.stages,   c.warps,   c.min_blocks};
+}
+
+KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture) {
+  const BackwardDqConfig c = mma_backward_dq_config(key);
+  return request_for("attention/attention_backward_dq_mma.cu", "attention_backward_dq", "BackwardDqConfig",
+                     message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ",
+                             truth(c.bfloat16), ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
+                             ", .interval_mask = ", truth(c.interval_mask), ", .key_columns = ", c.key_columns,
+                             ", .stages = ", c.stages, ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks),
+                     architecture);
+}
+
+KernelVariant dq_variant(const ConfigKey& key) {
+  const BackwardDqConfig c = mma_backward_dq_config(key);
+  return variant(kMmaBackwardDq, key, score_name(c.softmax, c.softcap) + " backward dq", c.head_dim, c.value_dim,
+                 c.bfloat16, c.interval_mask);
+}
+
+std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool whole_table) {
+  std::vector<KernelVariant> result;
+  for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
+    if (!is_listed(dim, whole_table)) continue;
+    for (const Score score : kScores) {
+      for (const int bits : {0, 1, 2, 3}) {
+        BackwardDqConfig base;
+        base.head_dim = base.value_dim = dim;
+        base.bfloat16 = (bits & 1) == 0;
+        base.softmax = score.softmax;
+        base.softcap = score.softcap;
+        base.interval_mask = (bits & 2) != 0;
+        for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
+          result.push_back(dq_variant(key_of(config)));
+        }
+      }
+    }
+  }
+  return result;
+}
+
+// --- before and after
+// --------------------------------------------------------------------------------------------------
+
+BackwardRowTermsConfig row_terms_config(const ConfigKey& key) {
+  return {key[0], key[1] != 0};
+}
+BackwardDqSumsConfig dq_sums_config(const ConfigKey& key) {
+  return {key[0], key[1] != 0, key[2] != 0, key[3]};
+}
+
+KernelRequest row_terms_request(const ConfigKey& key, const Architecture& architecture) {
+  const BackwardRowTermsConfig c = row_terms_config(key);
+  return request_for("attention/backward_row_terms.cu", "backward_row_terms", "BackwardRowTermsConfig",
+                     message(".value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16)), architecture);
+}
+KernelRequest dq_sums_request(const ConfigKey& key, const Architecture& architecture) {
+  const BackwardDqSumsConfig c = dq_sums_config(key);
+  return request_for("attention/backward_dq_sums.cu", "backward_dq_sums", "BackwardDqSumsConfig",
+                     message(".head_dim = ", c.head_dim, ", .bfloat16 = ", truth(c.bfloat16),
+                             ", .vector_reduction = ", truth(c.vector_reduction), ", .query_rows = ", c.query_rows),
+                     architecture);
+}
+
+KernelVariant row_terms_variant(const ConfigKey& key) {
+  const BackwardRowTermsConfig c = row_terms_config(key);
+  return variant(kBackwardRowTerms, key, "softmax backward row terms", c.value_dim, c.value_dim, c.bfloat16, false);
+}
+KernelVariant dq_sums_variant(const ConfigKey& key) {
+  const BackwardDqSumsConfig c = dq_sums_config(key);
+  return variant(kBackwardDqSums, key, "backward dq sums", c.head_dim, c.head_dim, c.bfloat16, false);
+}
+
+std::vector<KernelVariant> row_terms_variants(const DeviceInfo&, bool) {
+  std::vector<KernelVariant> result;
+  for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
+    for (const int bfloat16 : {1, 0}) result.push_back(row_terms_variant({dim, bfloat16}));
+  }
+  return result;
+}
+
+ConfigKey dq_sums_key(const BackwardConfig& c) {
+  return {c.head_dim, c.bfloat16, c.vector_reduction, c.query_rows};
+}
+
+std::vector<KernelVariant> dq_sums_variants(const DeviceInfo& device, bool) {
+  std::vector<KernelVariant> result;
+  for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
+    for (const int bits : {0, 1, 2, 3}) {
+      BackwardConfig base;
+      base.head_dim = base.value_dim = dim;
+      base.bfloat16 = (bits & 1) == 0;
+      base.interval_mask = (bits & 2) != 0;
+      for (const BackwardConfig& config : backward_tiles(base, device, false)) {
+        const ConfigKey key = dq_sums_key(config);
+        const bool known = std::any_of(result.begin(), result.end(), [&](const auto& v) { return v.config == key; });
+        if (!known) result.push_back(dq_sums_variant(key));
+      }
+    }
+  }
+  return result;
+}
+
+// --- the plan
+// ----------------------------------------------------------------------------------------------------------
+
+void bind(GpuPlan& plan, DevicePointer scratch) {
+  // The sums are cleared, so they come first; a plan without them has nothing to clear.
+  auto* const base = reinterpret_cast<char*>(scratch);
+  for (int n = 0; n < plan.launch_count; ++n) {
+    auto& params = plan.launches[static_cast<std::size_t>(n)].params_as<BackwardParams>();
+    params.dq_sums = reinterpret_cast<float*>(base);
+    params.row_terms = reinterpret_cast<SoftmaxRowTerms*>(base + plan.cleared_bytes);
+  }
+}
+
+void describe_plan(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device,
+                   nlohmann::json& json) {
+  const auto* main = std::find_if(plan.launches.begin(), plan.launches.begin() + plan.launch_count,
+                                  [](const PlannedLaunch& launch) { return launch.family == &kMmaBackward; });
+  const BackwardConfig c = mma_backward_config(main->config);
+  const geometry::Schedule& schedule = main->params_as<BackwardParams>().call.schedule;
+  json["config"] = {{"head_dim", c.head_dim},
+                    {"value_dim", c.value_dim},
+                    {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
+                    {"score", score_name(c.softmax, c.softcap)},
+                    {"mask", c.interval_mask ? "intervals" : "sequence"},
+                    {"query_rows", c.query_rows},
+                    {"key_rows", c.key_rows},
+                    {"warps_of_a_key", warps_of_group(c)},
+                    {"stages", c.stages},
+                    {"warps", c.warps},
+                    {"min_blocks", c.min_blocks}};
+  json["registers_limit"] = std::min(255, 65536 / (main->threads * c.min_blocks) / 8 * 8);
+  json["schedule"] = {{"key_tiles", schedule.query_tiles},
+                      {"pairs_in_group", schedule.pairs_in_group},
+                      {"order", "first key tile first"}};
+  json["dq"] =
+      c.accumulate_dq ? "added in float32 in memory, then converted" : "by a kernel of its own (deterministic)";
+  json["limiter"] = {
+      {"name", "shared memory"},
+      {"why", message("each visible pair costs ", 2.0 * static_cast<double>(3 * call.head_dim + 2 * call.value_dim),
+                      " FLOPs, whose operands come from shared memory")}};
+  json["why"] =
+      message("the tile table's first row for heads up to ", std::max(c.head_dim, c.value_dim), " whose ", c.min_blocks,
+              " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
+}
+
+std::size_t aligned(long long bytes) {
+  return static_cast<std::size_t>((bytes + 255) / 256 * 256);
+}
+
+}  // namespace
+
+const KernelFamily kMmaBackward = {"attention_backward (mma.sync)", "kernels/attention/attention_backward_mma.cu",
+                                   backward_request, backward_variants, backward_variant};
+const KernelFamily kMmaBackwardDq = {"attention_backward_dq (mma.sync)",
+                                     "kernels/attention/attention_backward_dq_mma.cu", dq_request, dq_variants,
+                                     dq_variant};
+const KernelFamily kBackwardRowTerms = {"backward_row_terms", "kernels/attention/backward_row_terms.cu",
+                                        row_terms_request, row_terms_variants, row_terms_variant};
+const KernelFamily kBackwardDqSums = {"backward_dq_sums", "kernels/attention/backward_dq_sums.cu", dq_sums_request,
+                                      dq_sums_variants, dq_sums_variant};
+
+BackwardConfig mma_backward_config(const ConfigKey& key) {
+  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6] != 0, key[7] != 0,
+          key[8], key[9], key[10],     key[11],     key[12],     key[13],     key[14]};
+}
+
+BackwardDqConfig mma_backward_dq_config(const ConfigKey& key) {
+  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6], key[7], key[8], key[9]};
+}
+
+Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& device, GpuPlan& plan) {
+  const bool softmax = call.op == WARPLOOM_SOFTMAX;
+  BackwardConfig base;
+  base.head_dim = static_cast<int>(call.head_dim);
+  base.value_dim = static_cast<int>(call.value_dim);
+  base.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
+  base.softmax = softmax;
+  base.softcap = softmax && call.softcap != 0;
+  base.interval_mask = has_interval_mask(call);
+  base.accumulate_dq = (call.flags & WARPLOOM_DETERMINISTIC) == 0;
+  const Result<BackwardConfig> chosen = choose_backward_tile(base, device);
+  if (!chosen.ok()) return chosen.status();
+  const BackwardConfig& config = *chosen;
+
+  BackwardParams common;
+  fill_device_call(call, common.call);
+  const auto tensor_of = [&](const warploom_tensor& tensor) {
+    return Tensor{tensor.data, is_dense(call) ? tensor.batch_stride : 0, tensor.row_stride, tensor.head_stride};
+  };
+  common.dquery = tensor_of(call.dq);
+  common.dkey = tensor_of(call.dk);
+  common.dvalue = tensor_of(call.dv);
+  const double alpha = effective_alpha(call);
+  const double over_n = softmax || call.divisor_rows != nullptr ? 1.0 : 1.0 / effective_divisor(call);
+  common.score_factor = static_cast<float>(softmax ? alpha : 0.5 * alpha * over_n);
+  common.probability_factor = static_cast<float>(over_n);
+
+  const long long sums = base.accumulate_dq ? dq_tiles(call.total_q, static_cast<int>(call.batch), config.query_rows) *
+                                                  call.heads * config.query_rows * call.head_dim
+                                            : 0;
+  plan.cleared_bytes = aligned(sums * static_cast<long long>(sizeof(float)));
+  plan.scratch_bytes =
+      plan.cleared_bytes +
+      (softmax ? aligned(call.heads * call.total_q * static_cast<long long>(sizeof(SoftmaxRowTerms))) : 0);
+  plan.bind_scratch = bind;
+  plan.describe = describe_plan;
+
+  const int64_t longest_q = effective_max_seqlen_q(call);
+  // Without cumulative lengths of its own k has those of q.
+  const int64_t longest_k = call.max_seqlen_k == WARPLOOM_FROM_CU_SEQLENS ? longest_q : call.max_seqlen_k;
+  const auto add = [&](const KernelFamily& family, const ConfigKey& key, int threads, int shared_bytes,
+                       const geometry::Schedule& schedule, long long ctas) {
+    PlannedLaunch& launch = plan.add_launch(family, key);
+    launch.threads = threads;
+    launch.shared_bytes = shared_bytes;
+    launch.ctas = ctas;
+    BackwardParams& params = launch.start_params<BackwardParams>();
+    params = common;
+    params.call.schedule = schedule;
+  };
+  const auto query_items = [&](const geometry::Schedule& schedule) { return call.total_q == 0 ? 0 : schedule.items(); };
+
+  if (softmax) {
+    geometry::Schedule rows;
+    rows.heads = static_cast<int>(call.heads);
+    const BackwardRowTermsConfig terms{config.value_dim, config.bfloat16};
+    const long long lanes = call.total_q * call.heads * lanes_of_row(terms);
+    const long long ctas = (lanes + kRowTermsThreads - 1) / kRowTermsThreads;
+    if (Status status = check_grid(ctas, kRowTermsThreads / lanes_of_row(terms)); !status.ok()) return status;
+    add(kBackwardRowTerms, {terms.value_dim, terms.bfloat16}, kRowTermsThreads, 0, rows, ctas);
+  }
+
+  geometry::Schedule key_schedule = schedule_of(call, longest_k, config.key_rows, config.min_blocks, device);
+  key_schedule.heads = static_cast<int>(call.key_heads);
+  key_schedule.first_to_last = true;
+  const long long key_ctas = call.total_k == 0 ? 0 : key_schedule.items();
+  if (Status status = check_grid(key_ctas, config.key_rows); !status.ok()) return status;
+  add(kMmaBackward, key_of(config), config.warps * 32, shared_map(config).bytes, key_schedule, key_ctas);
+
+  if (base.accumulate_dq) {
+    const geometry::Schedule schedule = schedule_of(call, longest_q, config.query_rows, 1, device);
+    if (Status status = check_grid(query_items(schedule), config.query_rows); !status.ok()) return status;
+    add(kBackwardDqSums, dq_sums_key(config), kDqSumsThreads, 0, schedule, query_items(schedule));
+    return {};
+  }
+  BackwardDqConfig dq_base;
+  dq_base.head_dim = base.head_dim;
+  dq_base.value_dim = base.value_dim;
+  dq_base.bfloat16 = base.bfloat16;
+  dq_base.softmax = base.softmax;
+  dq_base.softcap = base.softcap;
+  dq_base.interval_mask = base.interval_mask;
+  const Result<BackwardDqConfig> dq = choose_backward_dq_tile(dq_base, device);
+  if (!dq.ok()) return dq.status();
+  const geometry::Schedule schedule = schedule_of(call, longest_q, 16 * dq->warps, dq->min_blocks, device);
+  if (Status status = check_grid(query_items(schedule), 16 * dq->warps); !status.ok()) return status;
+  add(kMmaBackwardDq, key_of(*dq), dq->warps * 32, shared_map(*dq).bytes, schedule, query_items(schedule));
+  return {};
+}
+
+}  // namespace warploom::gpu

@@ -1,0 +1,52 @@
+#include "gpu/choose_plan.h"
+
+#include <array>
+
+#include "gpu/backward_plan.h"
+#include "gpu/gemm_plan.h"
+#include "gpu/hopper_forward_plan.h"
+#include "gpu/mma_forward_plan.h"
+#include "gpu/reference_device.h"
+#include "gpu/settings.h"
+#include "problem/message.h"
+
+namespace warploom::gpu {
+namespace {
+
+constexpr std::array kFamilies = {&kHopperForward, &kMmaForward,       &kMmaBackward,
+                                  &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums, &kGemm};
+
+}  // namespace
+
+Status check_served(const warploom_attention& call) {
+  if (call.pass == WARPLOOM_BACKWARD && call.bias.kind != WARPLOOM_NO_BIAS) {
+    return Status::runtime_error(
+        "the backward pass of attention with a bias does not run on a GPU yet; without one it does. Move the tensors "
+        "to "
+        "the CPU, which serves everything");
+  }
+  return {};
+}
+
+Status choose_plan(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda, GpuPlan& plan) {
+  if (device.major < 8) {
+    return Status::runtime_error(message(device.name, " has compute capability ", device.major, ".", device.minor,
+                                         "; the kernels need 8.0 or newer. Move the tensors to the CPU"));
+  }
+  plan.architecture = compile_architecture(device);
+  if (call.pass == WARPLOOM_BACKWARD) return plan_mma_backward(call, device, plan);
+  const Result<bool> only_mma = only_mma_sync();
+  if (!only_mma.ok()) return only_mma.status();
+  if (!*only_mma && hopper_forward_serves(call, device, cuda)) return plan_hopper_forward(call, device, cuda, plan);
+  return plan_mma_forward(call, device, plan);
+}
+
+std::vector<KernelVariant> kernel_variants(const DeviceInfo& device, bool whole_table) {
+  std::vector<KernelVariant> result;
+  for (const KernelFamily* family : kFamilies) {
+    for (KernelVariant& variant : family->variants(device, whole_table)) result.push_back(std::move(variant));
+  }
+  return result;
+}
+
+}  // namespace warploom::gpu

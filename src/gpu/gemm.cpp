@@ -1,0 +1,37 @@
+#include "gpu/gemm.h"
+
+#include <memory>
+
+#include "gpu/gemm_plan.h"
+#include "gpu/launch_plan.h"
+#include "gpu/reference_device.h"
+
+namespace warploom::gpu {
+
+Status run(const warploom_gemm& call) {
+  const Result<const Driver*> cuda = driver();
+  if (!cuda.ok()) return cuda.status();
+  const Result<ContextScope> context = ContextScope::enter(call.device_index);
+  if (!context.ok()) return context.status();
+  const Result<DeviceInfo> device = device_info(call.device_index);
+  if (!device.ok()) return device.status();
+  GpuPlan plan;
+  if (Status status = plan_gemm(call, *device, plan); !status.ok()) return status;
+  PlannedLaunch& planned = plan.launches[0];
+  if (planned.ctas == 0) return {};
+  if (Status status = encode_gemm_maps(call, **cuda, planned); !status.ok()) return status;
+  const Result<const LoadedKernel*> kernel = loaded_kernel(planned, plan.architecture, call.device_index);
+  if (!kernel.ok()) return kernel.status();
+  return launch(**kernel, planned, static_cast<StreamHandle>(call.stream));
+}
+
+Result<std::string> explain(const warploom_gemm& call) {
+  Result<DeviceInfo> device = device_info(call.device_index);
+  if (!device.ok()) device = reference_device({9, 0, true});
+  if (!device.ok()) return device.status();
+  const auto plan = std::make_unique<GpuPlan>();
+  if (Status status = plan_gemm(call, *device, *plan); !status.ok()) return status;
+  return describe_gemm(call, *device, *plan);
+}
+
+}  // namespace warploom::gpu

@@ -1,0 +1,352 @@
+#include "gpu/gemm_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "gpu/reference_device.h"
+#include "gpu/tensor_map.h"
+#include "problem/gemm.h"
+#include "problem/message.h"
+
+namespace warploom::gpu {
+namespace {
+
+/// The tiles that were measured to be worth having (docs/gemm.md). Without the staging of D where it cannot be.
+constexpr std::array<GemmConfig, 8> kTable = {{
+    {.tile_rows = 128, .tile_columns = 256, .stages = 3, .multicast = 2, .staging_panels = 4},
+    {.tile_rows = 128, .tile_columns = 256, .stages = 3, .staging_panels = 4},
+    {.tile_rows = 128, .tile_columns = 128, .stages = 5, .ping_pong = true, .multicast = 2, .staging_panels = 2},
+    {.tile_rows = 128, .tile_columns = 128, .stages = 5, .ping_pong = true, .staging_panels = 2},
+    {.tile_rows = 64, .tile_columns = 64, .stages = 8, .consumers = 1, .split = 2, .staging_panels = 0},
+    {.tile_rows = 128, .tile_columns = 64, .stages = 8, .split = 2, .staging_panels = 0},
+    {.tile_rows = 128, .tile_columns = 64, .stages = 8, .multicast = 2, .staging_panels = 0},
+    {.tile_rows = 128, .tile_columns = 128, .stages = 6, .split = 2, .staging_panels = 0},
+}};
+
+// The model's rates, an H200's. Tensor core and L2 are those of an SM.
+constexpr double kProductsPerClock = 2048;     // multiply-adds of 16-bit values
+constexpr double kL2BytesPerClock = 64;        // an SM's load path; large products were seen to take 48
+constexpr double kMemoryBytesPerClock = 2400;  // of the whole GPU: 4.3 TB/s at 1.75 GHz
+constexpr double kNarrowFactor = 1.05;         // 128 columns a wgmma: more reads of A for each product
+constexpr double kStartCycles = 3000;          // launch, barriers, first loads
+constexpr double kSumCycles = 3000;            // adding up over a cluster
+constexpr double kStoreCyclesPerValue = 8;     // of a thread's accumulators, plain
+constexpr double kDirectCyclesPerValue = 16;
+constexpr double kSiluCyclesPerValue = 32;
+constexpr double kEpilogueCycles = 500;
+/// Row tiles that CTAs work on side by side (gemm/gemm_config.h).
+constexpr int kBandTiles = 16;
+
+int64_t rounded_up(int64_t value, int64_t step) {
+  return (value + step - 1) / step;
+}
+
+bool aligned(const warploom_matrix& m, int64_t rows, int64_t batch) {
+  return reinterpret_cast<uintptr_t>(m.data) % 16 == 0 && (rows <= 1 || m.row_stride % 8 == 0) &&
+         (batch <= 1 || m.batch_stride % 8 == 0);
+}
+
+/// Whether D can leave by TMA, and C come by it.
+bool can_stage(const warploom_gemm& call) {
+  return call.out_dtype != WARPLOOM_FLOAT32 && call.columns % 8 == 0 && aligned(call.out, call.rows, call.batch) &&
+         (call.c.data == nullptr || (aligned(call.c, call.rows, call.batch) && call.c.batch_stride >= 0 &&
+                                     (call.batch == 1 || call.c.batch_stride > 0)));
+}
+
+GemmOutput output_of(uint32_t dtype) {
+  return dtype == WARPLOOM_FLOAT32   ? GemmOutput::float32
+         : dtype == WARPLOOM_FLOAT16 ? GemmOutput::float16
+                                     : GemmOutput::bfloat16;
+}
+
+GemmCandidate judged(const GemmConfig& config, const warploom_gemm& call, const DeviceInfo& device) {
+  GemmCandidate result;
+  result.config = config;
+  const int cluster = gemm_cluster(config);
+  const int64_t steps = rounded_up(std::max<int64_t>(1, rounded_up(call.depth, kGemmDepth)), config.split);
+  result.tiles = rounded_up(call.rows, config.tile_rows * config.multicast) *
+                 rounded_up(call.columns, config.tile_columns) * call.batch;
+  result.waves = rounded_up(result.tiles, std::max(1, device.sm_count / cluster));
+
+  const double products = static_cast<double>(config.tile_rows) * config.tile_columns * kGemmDepth;
+  const double tensor = products / kProductsPerClock * (config.tile_columns < 256 ? kNarrowFactor : 1);
+  const double loaded_rows = static_cast<double>(std::min<int64_t>(config.tile_rows, call.rows)) +
+                             static_cast<double>(config.tile_columns) / config.multicast;
+  const double l2 = loaded_rows * kGemmDepth * 2 / kL2BytesPerClock;
+  result.limiter = tensor >= l2 ? "tensor core" : "loads from L2";
+  const double main_loop = static_cast<double>(steps) * std::max(tensor, l2);
+  const double values = gemm_consumer_rows(config) / 64.0 * config.tile_columns / 2;
+  const double epilogue =
+      kEpilogueCycles + values * ((gemm_staged(config) ? kStoreCyclesPerValue : kDirectCyclesPerValue) +
+                                  (config.silu ? kSiluCyclesPerValue : 0));
+  result.tile_cycles =
+      config.ping_pong ? std::max(main_loop, (main_loop + epilogue) / config.consumers) : main_loop + epilogue;
+  const double values_moved = static_cast<double>(call.rows) * static_cast<double>(call.depth) +
+                              static_cast<double>(call.columns) * static_cast<double>(call.depth);
+  const double results_moved = static_cast<double>(call.rows) * static_cast<double>(call.columns) *
+                               (call.c.data != nullptr ? 2 : 1) * gemm_value_bytes(call.out_dtype);
+  result.memory_cycles = (values_moved * 2 + results_moved) * static_cast<double>(call.batch) / kMemoryBytesPerClock;
+  result.cycles = kStartCycles +
+                  std::max(static_cast<double>(result.waves) * result.tile_cycles, result.memory_cycles) +
+                  (config.ping_pong ? epilogue : 0) + (config.split > 1 ? kSumCycles : 0);
+  return result;
+}
+
+ConfigKey key_of(const GemmConfig& c) {
+  return {c.bfloat16,  static_cast<int>(c.output),
+          c.tile_rows, c.tile_columns,
+          c.stages,    c.consumers,
+          c.ping_pong, c.multicast,
+          c.split,     c.staging_panels,
+          c.bias,      c.silu,
+          c.residual};
+}
+
+GemmConfig config_of(const ConfigKey& key) {
+  GemmConfig c;
+  c.bfloat16 = key[0] != 0;
+  c.output = static_cast<GemmOutput>(key[1]);
+  c.tile_rows = key[2];
+  c.tile_columns = key[3];
+  c.stages = key[4];
+  c.consumers = key[5];
+  c.ping_pong = key[6] != 0;
+  c.multicast = key[7];
+  c.split = key[8];
+  c.staging_panels = key[9];
+  c.bias = key[10] != 0;
+  c.silu = key[11] != 0;
+  c.residual = key[12] != 0;
+  return c;
+}
+
+const char* output_name(GemmOutput output) {
+  return output == GemmOutput::float32 ? "float32" : output == GemmOutput::float16 ? "float16" : "bfloat16";
+}
+
+KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
+  const GemmConfig c = config_of(key);
+  const auto truth = [](bool value) { return value ? "true" : "false"; };
+  KernelRequest request;
+  request.entry_file = "gemm/gemm_sm90.cu";
+  request.config_text =
+      message("#include \"gemm/gemm_config.h\"\nnamespace warploom {\ninline constexpr GemmConfig kConfig = {",
+              ".bfloat16 = ", truth(c.bfloat16), ", .output = GemmOutput::", output_name(c.output),
+              ", .tile_rows = ", c.tile_rows, ", .tile_columns = ", c.tile_columns, ", .stages = ", c.stages,
+              ", .consumers = ", c.consumers, ", .ping_pong = ", truth(c.ping_pong), ", .multicast = ", c.multicast,
+              ", .split = ", c.split, ", .staging_panels = ", c.staging_panels, ", .bias = ", truth(c.bias),
+              ", .silu = ", truth(c.silu), ", .residual = ", truth(c.residual), "};\n}  // namespace warploom\n");
+  request.kernel_name = "gemm";
+  request.architecture = architecture;
+  return request;
+}
+
+std::string name_of(const GemmConfig& c) {
+  return message("gemm ", c.tile_rows, "x", c.tile_columns, c.ping_pong ? " ping-pong" : "",
+                 c.multicast > 1 ? message(" multicast ", c.multicast) : "",
+                 c.split > 1 ? message(" split ", c.split) : "", c.split == 1 && !gemm_staged(c) ? " direct" : "",
+                 c.bfloat16 ? " bf16" : " fp16", " to ", output_name(c.output), c.bias ? " bias" : "",
+                 c.silu ? " silu" : "", c.residual ? " residual" : "");
+}
+
+KernelVariant variant_of(const ConfigKey& key) {
+  const GemmConfig config = config_of(key);
+  return {&kGemm, key, name_of(config), 0, config.bfloat16, false};
+}
+
+std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_table) {
+  std::vector<KernelVariant> result;
+  if (device.major != 9) return result;
+  const auto add = [&](GemmConfig config, bool bfloat16, GemmOutput output, bool direct, bool epilogue, bool residual) {
+    config.bfloat16 = bfloat16;
+    config.output = output;
+    config.bias = config.silu = epilogue;
+    config.residual = residual;
+    if (direct) config.staging_panels = 0;
+    result.push_back(variant_of(key_of(config)));
+  };
+  for (const GemmConfig& row : kTable) {
+    for (const bool bfloat16 : {true, false}) {
+      const GemmOutput same = bfloat16 ? GemmOutput::bfloat16 : GemmOutput::float16;
+      for (const bool epilogue : {false, true}) add(row, bfloat16, same, false, epilogue, false);
+      if (!whole_table) continue;
+      add(row, bfloat16, same, false, true, true);
+      if (row.ping_pong) continue;
+      if (row.staging_panels > 0) add(row, bfloat16, same, true, true, true);
+      add(row, bfloat16, GemmOutput::float32, true, true, true);
+      add(row, bfloat16, GemmOutput::float32, true, false, false);
+    }
+  }
+  return result;
+}
+
+/// rows x columns, a box of kGemmDepth columns (D and C: a panel) by box_rows.
+TensorMapShape map_shape(TensorMapElement element, const warploom_matrix& matrix, int64_t batch, int64_t rows,
+                         int64_t columns, int box_rows) {
+  const bool batched = batch > 1 && matrix.batch_stride != 0;
+  TensorMapShape shape;
+  shape.element = element;
+  shape.rank = 3;
+  shape.dims = {static_cast<uint64_t>(std::max<int64_t>(1, columns)), static_cast<uint64_t>(rows),
+                static_cast<uint64_t>(batched ? batch : 1)};
+  constexpr uint64_t unused = 16;
+  shape.strides = {0, rows > 1 ? static_cast<uint64_t>(matrix.row_stride) * 2 : unused,
+                   batched ? static_cast<uint64_t>(matrix.batch_stride) * 2 : unused};
+  shape.box = {kGemmDepth, static_cast<uint32_t>(box_rows), 1};
+  shape.swizzle = TensorMapSwizzle::bytes_128;
+  return shape;
+}
+
+Status encode(const Driver& driver, const char* name, const TensorMapShape& shape, const void* data,
+              ptx::TensorMap& map) {
+  const Result<ptx::TensorMap> encoded = encode_tensor_map(driver, name, shape, reinterpret_cast<DevicePointer>(data));
+  if (!encoded.ok()) return encoded.status();
+  map = *encoded;
+  return {};
+}
+
+}  // namespace
+
+const KernelFamily kGemm = {"gemm (wgmma)", "kernels/gemm/gemm_sm90.cu", request_of, variants_of, variant_of};
+
+std::vector<GemmCandidate> gemm_candidates(const warploom_gemm& call, const DeviceInfo& device) {
+  std::vector<GemmCandidate> result;
+  for (GemmConfig config : kTable) {
+    config.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
+    config.output = output_of(call.out_dtype);
+    config.bias = call.bias != nullptr;
+    config.silu = call.activation == WARPLOOM_SILU;
+    config.residual = call.c.data != nullptr && call.beta != 0;
+    if (!can_stage(call)) {
+      // Two blocks of accumulators and the addresses of direct stores are more than the registers hold.
+      if (config.ping_pong) continue;
+      config.staging_panels = 0;
+    }
+    if (shared_map(config).bytes > device.shared_bytes_per_block) continue;
+    // Every CTA that shares in K has a step of it.
+    if (config.split > std::max<int64_t>(1, rounded_up(call.depth, kGemmDepth))) continue;
+    result.push_back(judged(config, call, device));
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const GemmCandidate& x, const GemmCandidate& y) { return x.cycles < y.cycles; });
+  return result;
+}
+
+Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, GpuPlan& plan) {
+  if (device.major != 9) {
+    return Status::runtime_error(message(device.name, " has compute capability ", device.major, ".", device.minor,
+                                         "; the matrix product needs 9.0 (Hopper). Multiply with torch.matmul"));
+  }
+  plan.architecture = compile_architecture(device);
+  const std::vector<GemmCandidate> candidates = gemm_candidates(call, device);
+  const GemmCandidate& chosen = candidates.front();
+  const GemmConfig& config = chosen.config;
+  PlannedLaunch& launch = plan.add_launch(kGemm, key_of(config));
+  launch.threads = gemm_threads(config);
+  launch.shared_bytes = shared_map(config).bytes;
+  GemmParams& params = launch.start_params<GemmParams>();
+  launch.ctas = 0;
+  if (chosen.tiles == 0) return {};
+  if (chosen.tiles > std::numeric_limits<int>::max() / 4) {
+    return Status::runtime_error(
+        message("the product has ", chosen.tiles, " tiles, more than one launch takes; split it"));
+  }
+
+  const int cluster = gemm_cluster(config);
+  const int at_once = std::max(1, device.sm_count / cluster);
+  params.schedule = {static_cast<int>(rounded_up(call.rows, config.tile_rows * config.multicast)),
+                     static_cast<int>(rounded_up(call.columns, config.tile_columns)), static_cast<int>(call.batch),
+                     std::max(1, kBandTiles / config.multicast)};
+  // A cluster that shares out K computes one tile; the others take tile after tile.
+  params.clusters = static_cast<int>(config.split > 1 ? chosen.tiles : std::min<long long>(chosen.tiles, at_once));
+  launch.ctas = static_cast<long long>(params.clusters) * cluster;
+  params.out_data = call.out.data;
+  params.residual_data = call.c.data;
+  params.bias = call.bias;
+  params.out_row_stride = call.out.row_stride;
+  params.out_batch_stride = call.out.batch_stride;
+  params.residual_row_stride = call.c.row_stride;
+  params.residual_batch_stride = call.c.batch_stride;
+  params.rows = static_cast<int>(call.rows);
+  params.columns = static_cast<int>(call.columns);
+  params.steps = static_cast<int>(std::max<int64_t>(1, rounded_up(call.depth, kGemmDepth)));
+  params.first_k = call.depth == 0 ? kGemmDepth : 0;
+  params.a_batch = call.a.batch_stride != 0;
+  params.b_batch = call.b.batch_stride != 0;
+  params.alpha = static_cast<float>(call.alpha);
+  params.beta = static_cast<float>(call.beta);
+  return {};
+}
+
+Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, PlannedLaunch& launch) {
+  const GemmConfig config = config_of(launch.config);
+  GemmParams& params = launch.params_as<GemmParams>();
+  const auto element = [](bool bfloat16) { return bfloat16 ? TensorMapElement::bfloat16 : TensorMapElement::float16; };
+  const TensorMapElement in = element(config.bfloat16);
+  // Of an empty K nothing is read, but a map has an address: any aligned one.
+  const auto* nothing = reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(call.out.data) & ~uintptr_t{15});
+  const warploom_matrix none{};
+  const bool empty = call.depth == 0;
+  Status status = encode(driver, "a",
+                         empty ? map_shape(in, none, 1, 1, 1, config.tile_rows)
+                               : map_shape(in, call.a, call.batch, call.rows, call.depth, config.tile_rows),
+                         empty ? nothing : call.a.data, params.a);
+  if (!status.ok()) return status;
+  const int b_rows = config.tile_columns / config.multicast;
+  status = encode(driver, "b",
+                  empty ? map_shape(in, none, 1, 1, 1, b_rows)
+                        : map_shape(in, call.b, call.batch, call.columns, call.depth, b_rows),
+                  empty ? nothing : call.b.data, params.b);
+  if (!status.ok() || !gemm_staged(config)) return status;
+  const TensorMapElement out = element(config.output == GemmOutput::bfloat16);
+  const int out_rows = gemm_consumer_rows(config);
+  status = encode(driver, "out", map_shape(out, call.out, call.batch, call.rows, call.columns, out_rows), call.out.data,
+                  params.out);
+  if (!status.ok() || !config.residual) return status;
+  return encode(driver, "c", map_shape(out, call.c, call.batch, call.rows, call.columns, out_rows), call.c.data,
+                params.residual);
+}
+
+std::string describe_gemm(const warploom_gemm& call, const DeviceInfo& device, const GpuPlan& plan) {
+  const PlannedLaunch& launch = plan.launches[0];
+  const GemmConfig config = config_of(launch.config);
+  const GemmParams& params = launch.params_as<GemmParams>();
+  nlohmann::json json;
+  json["backend"] = "cuda";
+  json["device"] = device.name;
+  json["architecture"] = to_string(plan.architecture);
+  json["kernel"] = message(kGemm.name, ", ", kGemm.source);
+  json["config"] = {{"tile_rows", config.tile_rows},
+                    {"tile_columns", config.tile_columns},
+                    {"stages", config.stages},
+                    {"consumers", config.consumers},
+                    {"order", config.ping_pong ? "ping-pong" : "cooperative"},
+                    {"multicast", config.multicast},
+                    {"split", config.split},
+                    {"stores", gemm_staged(config) ? "through shared memory and TMA" : "from registers"},
+                    {"bias", config.bias},
+                    {"silu", config.silu},
+                    {"residual", config.residual}};
+  json["launch"] = {{"ctas", launch.ctas}, {"threads", launch.threads}, {"shared_memory_bytes", launch.shared_bytes}};
+  json["schedule"] = {{"row_tiles", params.schedule.row_tiles},
+                      {"column_tiles", params.schedule.column_tiles},
+                      {"batches", params.schedule.batches},
+                      {"band", params.schedule.band}};
+  nlohmann::json rows = nlohmann::json::array();
+  for (const GemmCandidate& each : gemm_candidates(call, device)) {
+    rows.push_back({{"kernel", name_of(each.config)},
+                    {"tiles", each.tiles},
+                    {"waves", each.waves},
+                    {"tile_cycles", each.tile_cycles},
+                    {"memory_cycles", each.memory_cycles},
+                    {"cycles", each.cycles},
+                    {"limiter", each.limiter}});
+  }
+  json["candidates"] = rows;
+  json["why"] = "the candidate with the fewest cycles by the model of docs/gemm.md";
+  return json.dump();
+}
+
+}  // namespace warploom::gpu

@@ -1,0 +1,293 @@
+#include "gpu/hopper_forward_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "gpu/device_call.h"
+#include "gpu/tensor_map.h"
+#include "problem/message.h"
+#include "problem/sequence.h"
+
+namespace warploom::gpu {
+namespace {
+
+/// One row of the tile table, for heads up to max_dim wide.
+struct Tile {
+  int max_dim;
+  int consumers, key_columns, stages, query_stages;
+};
+
+/// Measured on an H200 (docs/performance-log.md). Narrow heads want many warps to hide the activation, wide ones the
+/// registers of two consumers, and so do
+/// interval masks, whose lists take some, and the softcap.
+constexpr std::array kTiles = {
+    Tile{64, 4, 64, 4, 2},
+    Tile{128, 2, 128, 2, 2},
+    Tile{192, 2, 96, 2, 1},
+    Tile{256, 2, 64, 2, 1},
+};
+
+constexpr int kMaxHeadDim = 256;
+constexpr int kElementBytes = 2;
+/// Scaling Q costs more than it saves above.
+constexpr int kMaxScaledDim = 128;
+
+constexpr Tile kRoomyNarrowTile = {64, 2, 128, 2, 2};
+
+const Tile& tile_of(const HopperForwardConfig& config) {
+  const int wider = std::max(config.head_dim, config.value_dim);
+  if ((config.interval_mask || config.softcap) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
+  return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
+}
+
+/// Whether Q can carry alpha / 2.
+bool scales_query(const warploom_attention& call) {
+  int exponent = 0;
+  const float half_alpha = static_cast<float>(effective_alpha(call)) / 2;
+  // Far from the ends of bfloat16's range, so that products with ordinary values stay exact.
+  return call.op == WARPLOOM_HSTU && call.dtype == WARPLOOM_BFLOAT16 && call.head_dim <= kMaxScaledDim &&
+         std::fabs(std::frexp(half_alpha, &exponent)) == 0.5f && std::abs(exponent) <= 16;
+}
+
+HopperForwardConfig config_of(const warploom_attention& call) {
+  HopperForwardConfig config;
+  config.score = call.op == WARPLOOM_SOFTMAX ? ScoreKind::softmax : ScoreKind::silu;
+  config.head_dim = static_cast<int>(call.head_dim);
+  config.value_dim = static_cast<int>(call.value_dim);
+  config.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
+  config.softcap = call.op == WARPLOOM_SOFTMAX && call.softcap > 0;
+  config.interval_mask = has_interval_mask(call);
+  config.scaled_query = scales_query(call);
+  return config;
+}
+
+/// The order of items. All (sequence, head) pairs go side by side, longest tiles first, unless their K and V would not
+/// stay in L2 from one tile of a sequence to the next: then in groups as large as L2 bears, but large enough for the
+/// SMs to meet in the same K and V.
+geometry::Schedule schedule_for(const warploom_attention& call, int query_rows, const DeviceInfo& device) {
+  constexpr double kShareOfL2 = 0.7;
+  constexpr int kSmsOfPair = 4;
+  geometry::Schedule schedule =
+      schedule_of(call, effective_max_seqlen_q(call), query_rows, /*ctas_of_sm=*/1, device);
+  const double pairs = static_cast<double>(schedule.sequences) * schedule.heads;
+  const double key_rows = is_dense(call) ? static_cast<double>(call.batch * call.max_seqlen_k)
+                                         : static_cast<double>(call.total_k);
+  const double bytes = key_rows * static_cast<double>(call.key_heads * (call.head_dim + call.value_dim)) * kElementBytes;
+  const double in_l2 = kShareOfL2 * device.l2_bytes / (bytes / pairs);
+  const double groups = std::max(1.0, std::round(pairs / std::max<double>(in_l2, device.sm_count / kSmsOfPair)));
+  schedule.pairs_in_group = static_cast<int>(std::ceil(pairs / groups));
+  return schedule;
+}
+
+ConfigKey key_of(const HopperForwardConfig& c) {
+  return {static_cast<int>(c.score), c.head_dim,     c.value_dim, c.bfloat16,    c.softcap,
+          c.interval_mask,           c.consumers,    c.key_columns, c.stages,    c.query_stages,
+          c.turns,                   c.scaled_query};
+}
+
+KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
+  const HopperForwardConfig config = hopper_forward_config(key);
+  const auto truth = [](bool value) { return value ? "true" : "false"; };
+  KernelRequest request;
+  request.entry_file = "attention/attention_forward_hopper.cu";
+  request.config_text = message(
+      "#include \"attention/hopper_forward_config.h\"\nnamespace warploom {\ninline constexpr HopperForwardConfig "
+      "kConfig = {",
+      ".score = ScoreKind::", config.score == ScoreKind::softmax ? "softmax" : "silu", ", .head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
+      ", .softcap = ", truth(config.softcap),
+      ", .interval_mask = ", truth(config.interval_mask), ", .consumers = ", config.consumers,
+      ", .key_columns = ", config.key_columns, ", .stages = ", config.stages,
+      ", .query_stages = ", config.query_stages, ", .turns = ", truth(config.turns),
+      ", .scaled_query = ", truth(config.scaled_query),
+      "};\n}  // namespace warploom\n");
+  request.kernel_name = "attention_forward_hopper";
+  request.architecture = architecture;
+  return request;
+}
+
+KernelVariant variant_of(const ConfigKey& key) {
+  const HopperForwardConfig c = hopper_forward_config(key);
+  std::string name = std::string(c.score == ScoreKind::softmax ? "softmax" : "hstu") + " forward hopper D" + std::to_string(c.head_dim);
+  if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
+  name += std::string(c.bfloat16 ? " bf16" : " fp16") + (c.softcap ? " softcap" : "") +
+          (c.interval_mask ? " intervals" : "");
+  return {&kHopperForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
+}
+
+/// Every head dimension with both score functions; everything else at the ends of the tile table's rows.
+std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_table*/) {
+  std::vector<KernelVariant> result;
+  if (device.major != 9) return result;
+  const auto add = [&](const HopperForwardConfig& wanted) {
+    const Result<HopperForwardConfig> config = choose_hopper_config(wanted, device);
+    if (config.ok()) result.push_back(variant_of(key_of(*config)));
+  };
+  for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
+    HopperForwardConfig plain;
+    plain.head_dim = plain.value_dim = dim;
+    for (const ScoreKind score : {ScoreKind::silu, ScoreKind::softmax}) {
+      plain.score = score;
+      add(plain);
+      const int end_of_row = tile_of(plain).max_dim;
+      if (dim != end_of_row && dim != end_of_row - 8) continue;
+      HopperForwardConfig other = plain;
+      other.interval_mask = true;
+      add(other);
+      other.bfloat16 = false;
+      add(other);
+      other.interval_mask = false;
+      add(other);
+      other = plain;
+      other.softcap = score == ScoreKind::softmax;
+      other.scaled_query = score == ScoreKind::silu;
+      if (other.softcap || dim <= kMaxScaledDim) add(other);
+    }
+  }
+  return result;
+}
+
+/// The map of q, k or v: (columns, rows, heads, sequences of a dense batch), boxes of 64 columns x `rows`.
+TensorMapShape map_shape(const warploom_attention& call, const warploom_tensor& tensor, int64_t heads, int64_t rows,
+                         int64_t columns, int box_rows) {
+  const bool dense = is_dense(call);
+  TensorMapShape shape;
+  shape.element = call.dtype == WARPLOOM_BFLOAT16 ? TensorMapElement::bfloat16 : TensorMapElement::float16;
+  shape.rank = 4;
+  const std::array<int64_t, 4> dims = {columns, rows, heads, dense ? call.batch : 1};
+  const std::array<int64_t, 4> strides = {1, tensor.row_stride, tensor.head_stride, dense ? tensor.batch_stride : 1};
+  for (std::size_t i = 0; i < 4; ++i) {
+    shape.dims[i] = static_cast<uint64_t>(dims[i]);
+    // The stride of an axis of one entry is never used, and may be anything.
+    constexpr uint64_t kAnyStride = 16;
+    shape.strides[i] = dims[i] > 1 ? static_cast<uint64_t>(strides[i]) * kElementBytes : kAnyStride;
+  }
+  shape.box = {geometry::kPanelColumns, static_cast<uint32_t>(box_rows), 1, 1};
+  shape.swizzle = TensorMapSwizzle::bytes_128;
+  return shape;
+}
+
+struct MapShapes {
+  TensorMapShape query, key, value;
+};
+
+MapShapes map_shapes(const warploom_attention& call, int key_columns) {
+  const bool dense = is_dense(call);
+  const int64_t rows_q = dense ? call.max_seqlen_q : call.total_q, rows_k = dense ? call.max_seqlen_k : call.total_k;
+  return {map_shape(call, call.q, call.heads, rows_q, call.head_dim, kWarpgroupRows),
+          map_shape(call, call.k, call.key_heads, rows_k, call.head_dim, key_columns),
+          map_shape(call, call.v, call.key_heads, rows_k, call.value_dim, key_columns)};
+}
+
+DevicePointer address_of(const warploom_tensor& tensor) {
+  return reinterpret_cast<DevicePointer>(tensor.data);
+}
+
+void bind_counters(GpuPlan& plan, DevicePointer scratch) {
+  plan.launches[0].params_as<HopperForwardParams>().counters = reinterpret_cast<unsigned*>(scratch);
+}
+
+void describe_plan(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device,
+                   nlohmann::json& json) {
+  const PlannedLaunch& launch = plan.launches[0];
+  const HopperForwardConfig c = hopper_forward_config(launch.config);
+  const geometry::Schedule& schedule = launch.params_as<HopperForwardParams>().call.schedule;
+  json["config"] = {{"head_dim", c.head_dim},
+                    {"value_dim", c.value_dim},
+                    {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
+                    {"mask", c.interval_mask ? "intervals" : "sequence"},
+                    {"consumers", c.consumers},
+                    {"query_rows", c.consumers * kWarpgroupRows},
+                    {"key_columns", c.key_columns},
+                    {"stages", c.stages},
+                    {"query_stages", c.query_stages},
+                    {"turns", c.turns}};
+  json["registers"] = {{"producer", kRegisterBudgets[c.consumers].producer},
+                       {"consumer", kRegisterBudgets[c.consumers].consumer}};
+  json["schedule"] = {
+      {"query_tiles", schedule.query_tiles},
+      {"items", schedule.items()},
+      {"pairs_in_group", schedule.pairs_in_group},
+      {"order", schedule.first_tile_is_long ? "context tile first, then last to first" : "last query tile first"},
+      {"handed_out", "one at a time, from a device counter"}};
+  json["limiter"] = {
+      {"name", c.score == ScoreKind::softmax ? "exponentials beside the tensor core" : "silu beside the tensor core"},
+      {"why", message("a step of a consumer is ", kWarpgroupRows, " x ", c.key_columns, " scores: ",
+                      kWarpgroupRows * c.key_columns / 128, " a thread, each one special function and about three more ",
+                      "instructions, beside ", 2 * (call.head_dim + call.value_dim),
+                      " FLOPs a score on the tensor core")}};
+  json["why"] = message("the tile table's row for heads up to ",
+                        tile_of(c).max_dim, " on ",
+                        device.name, ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
+                        "describe and calls with a bias take mma.sync");
+}
+
+}  // namespace
+
+const KernelFamily kHopperForward = {"attention_forward (wgmma, TMA)", "kernels/attention/attention_forward_hopper.cu",
+                                     request_of, variants_of, variant_of};
+
+Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& wanted, const DeviceInfo& device) {
+  HopperForwardConfig config = wanted;
+  const Tile& tile = tile_of(config);
+  config.consumers = tile.consumers;
+  config.key_columns = tile.key_columns;
+  config.stages = tile.stages;
+  config.query_stages = tile.query_stages;
+  if (shared_map(config).bytes <= device.shared_bytes_per_block) return config;
+  return Status::runtime_error(message(device.name, " gives a block ", device.shared_bytes_per_block,
+                                       " bytes of shared memory, too little for head dimensions ", config.head_dim,
+                                       " and ", config.value_dim));
+}
+
+HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
+  return {static_cast<ScoreKind>(key[0]), key[1], key[2], key[3] != 0, key[4] != 0,  key[5] != 0,
+          key[6],                         key[7], key[8], key[9],      key[10] != 0, key[11] != 0};
+}
+
+bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
+  if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
+  if (call.pass != WARPLOOM_FORWARD || call.bias.kind != WARPLOOM_NO_BIAS) return false;
+  // Without rows there is no tensor to map. Rows are numbered by 32-bit coordinates.
+  const MapShapes shapes = map_shapes(call, /*key_columns=*/geometry::kPanelColumns);
+  constexpr uint64_t kMaxRows = 1ull << 31;
+  return shapes.query.dims[1] < kMaxRows && shapes.key.dims[1] < kMaxRows &&
+         validate_tensor_map(shapes.query, address_of(call.q)).ok() &&
+         validate_tensor_map(shapes.key, address_of(call.k)).ok() &&
+         validate_tensor_map(shapes.value, address_of(call.v)).ok();
+}
+
+Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
+                           GpuPlan& plan) {
+  const Result<HopperForwardConfig> config = choose_hopper_config(config_of(call), device);
+  if (!config.ok()) return config.status();
+  PlannedLaunch& launch = plan.add_launch(kHopperForward, key_of(*config));
+  launch.threads = (config->consumers + 1) * 128;
+  launch.shared_bytes = shared_map(*config).bytes;
+  HopperForwardParams& params = launch.start_params<HopperForwardParams>();
+  const MapShapes shapes = map_shapes(call, config->key_columns);
+  const auto encode = [&](ptx::TensorMap& target, const char* name, const TensorMapShape& shape,
+                          const warploom_tensor& tensor) {
+    if (cuda == nullptr) return Status();
+    Result<ptx::TensorMap> map = encode_tensor_map(*cuda, name, shape, address_of(tensor));
+    if (map.ok()) target = *map;
+    return map.status();
+  };
+  if (Status status = encode(params.query, "q", shapes.query, call.q); !status.ok()) return status;
+  if (Status status = encode(params.key, "k", shapes.key, call.k); !status.ok()) return status;
+  if (Status status = encode(params.value, "v", shapes.value, call.v); !status.ok()) return status;
+  fill_device_call(call, params.call);
+  const int query_rows = config->consumers * kWarpgroupRows;
+  params.call.schedule = schedule_for(call, query_rows, device);
+  const long long items = params.call.schedule.items();
+  launch.ctas = std::min<long long>(items, device.sm_count);
+  plan.scratch_bytes = plan.cleared_bytes = 2 * sizeof(unsigned);
+  plan.scratch_left_cleared = true;
+  plan.bind_scratch = bind_counters;
+  plan.describe = describe_plan;
+  return check_grid(items, query_rows);
+}
+
+}  // namespace warploom::gpu

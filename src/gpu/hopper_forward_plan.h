@@ -1,0 +1,27 @@
+// The plan of the forward kernel for Hopper (kernels/attention/attention_forward_hopper.cu): its tile table, tensor maps
+// and arguments.
+#pragma once
+
+#include "attention/hopper_forward_config.h"
+#include "gpu/plan.h"
+
+namespace warploom::gpu {
+
+extern const KernelFamily kHopperForward;
+
+/// `wanted` with the tile table's row for its dimensions filled in. Error: runtime_error when the device's shared memory
+/// is too small for it.
+Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& wanted, const DeviceInfo& device);
+
+/// The configuration of a launch of this family.
+HopperForwardConfig hopper_forward_config(const ConfigKey& key);
+
+/// Whether the kernel takes the call: a forward call without a bias on a Hopper GPU, whose q, k and v a tensor map can
+/// describe. Everything else is for the mma.sync kernels. Without a driver the GPU's is taken to be new enough.
+bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda);
+
+/// Fills the plan of a call that is served and whose max_seqlen_q is known; without a driver, all but the tensor maps.
+/// Errors: the driver's.
+Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda, GpuPlan& plan);
+
+}  // namespace warploom::gpu

@@ -1,0 +1,20 @@
+// kernels/ptx/ldmatrix.h on the host (warp.h; PTX ISA, "ldmatrix").
+#pragma once
+
+#include "ptx/types.h"
+
+namespace warploom::ptx {
+
+inline void ldmatrix_x4(uint32 (&r)[4], uint32 address) {
+  warp::require(address % 16 == 0);
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned block = 0; block < 4; ++block) {
+    r[block] = warp::exchange(address, [&](auto get) {
+      uint32 pair;
+      std::memcpy(&pair, warp::shared + get(8 * block + lane / 4) + lane % 4 * 4, sizeof pair);
+      return pair;
+    });
+  }
+}
+
+}  // namespace warploom::ptx

@@ -1,0 +1,26 @@
+// kernels/ptx/types.h on the host (warp.h).
+#pragma once
+
+#include "warp.h"
+
+namespace warploom::ptx {
+
+using uint32 = unsigned int;
+
+struct Bfloat16 {};
+
+template <typename T>
+float2 unpack(uint32 pair);
+template <>
+inline float2 unpack<Bfloat16>(uint32 pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+
+template <typename T>
+uint32 min_pair(uint32 a, uint32 b) {
+  const float2 x = unpack<T>(a), y = unpack<T>(b);
+  const uint32 low = x.x < y.x ? a & 0xffffu : b & 0xffffu;
+  return low | (x.y < y.y ? a & 0xffff0000u : b & 0xffff0000u);
+}
+
+}  // namespace warploom::ptx
