@@ -1,11 +1,12 @@
 // Attention forward for Hopper (sm_90a): O = score function(alpha Q K^T) V under any mask, HSTU and softmax.
 //
 // A persistent CTA takes work items (a tile of query rows of one head of one sequence) from a device counter, longest
-// first: its producer's scheduler warp says what an item is and loads Q, its loader warp the K and V tiles that the item
-// sees, all by TMA; each consumer warpgroup owns 64 of the rows. In one step a consumer issues S of a key tile and P V of the tile before, back to back, and turns
-// S into P while P V runs; the steps go on across work items. Consumers issue in turns, so that one computes scores while
-// another has the tensor core (FlashAttention-3, sections 3.1 and 3.2). pipeline/attention_protocols.h describes the
-// barriers as `hopper_attention`, and the protocol checker checks them.
+// first: its producer's scheduler warp says what an item is and loads Q, its loader warp the K and V tiles that the
+// item sees, all by TMA; each consumer warpgroup owns 64 of the rows. In one step a consumer issues S of a key tile and
+// P V of the tile before, back to back, and turns S into P while P V runs; the steps go on across work items. Consumers
+// issue in turns, so that one computes scores while another has the tensor core (FlashAttention-3, sections 3.1
+// and 3.2). pipeline/attention_protocols.h describes the barriers as `hopper_attention`, and the protocol checker
+// checks them.
 //
 // The text before this file defines warploom::kConfig, a HopperForwardConfig.
 #include "attention/hopper_masking.h"
@@ -54,9 +55,10 @@ __device__ __forceinline__ void transpose_in_quad(uint32 (&w)[4]) {
   }
 }
 
-/// Scales, rounds and stores a thread's two rows of O (zeros where the sequence has slots but no rows), 16 bytes a lane.
-__device__ __forceinline__ void store_output(const AttentionCall& call, const float (&o)[kConfig.value_dim / 2], Rows& rows,
-                                             bool empty, const Work& work, int consumer) {
+/// Scales, rounds and stores a thread's two rows of O (zeros where the sequence has slots but no rows), 16 bytes a
+/// lane.
+__device__ __forceinline__ void store_output(const AttentionCall& call, const float (&o)[kConfig.value_dim / 2],
+                                             Rows& rows, bool empty, const Work& work, int consumer) {
   const int lane = threadIdx.x % 32;
   const int row_of_tile = consumer * kWarpgroupRows + threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
   constexpr int kBlocks = kConfig.value_dim / 8;
@@ -73,7 +75,9 @@ __device__ __forceinline__ void store_output(const AttentionCall& call, const fl
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int n = group + i;
-        w[i] = n < kBlocks && used && !empty ? ptx::pack<Element>(o[4 * n + 2 * half] * scale, o[4 * n + 2 * half + 1] * scale) : 0;
+        w[i] = n < kBlocks && used && !empty
+                   ? ptx::pack<Element>(o[4 * n + 2 * half] * scale, o[4 * n + 2 * half + 1] * scale)
+                   : 0;
       }
       transpose_in_quad(w);
       if (row < work.slot_q && group + lane % 4 < kBlocks) {
@@ -89,8 +93,8 @@ __device__ __forceinline__ void store_output(const AttentionCall& call, const fl
   }
 }
 
-/// Zeros the rows of a V tile from `valid` on: they belong to another sequence, and 0 * NaN is not 0. Consumers may do so
-/// at the same time.
+/// Zeros the rows of a V tile from `valid` on: they belong to another sequence, and 0 * NaN is not 0. Consumers may do
+/// so at the same time.
 __device__ __forceinline__ void zero_rows(uint32 tile, int valid, int consumer) {
   constexpr int kChunks = kMap.value_bytes / geometry::kPanelRowBytes / kKeys * geometry::kPanelChunks;
   for (int i = valid * kChunks + threadIdx.x % kWarpgroup; i < kKeys * kChunks; i += kWarpgroup) {
@@ -133,11 +137,11 @@ struct Consumer {
   uint32 p[kKeys / 16][4];
 
   ItemRing::Cursor finished_at;
-  bool pending = false;      // P waits for its product with V, `valid_keys` rows of which are the sequence's
-  bool starts = false;       // that product starts an item's O
-  bool finishing = false;    // that product (none when nothing is pending) ends the item in finished_at
+  bool pending = false;         // P waits for its product with V, `valid_keys` rows of which are the sequence's
+  bool starts = false;          // that product starts an item's O
+  bool finishing = false;       // that product (none when nothing is pending) ends the item in finished_at
   bool finished_empty = false;  // that item has seen nothing: its rows are 0
-  bool has_output = false;   // the current item has had a step
+  bool has_output = false;      // the current item has had a step
   int valid_keys = 0;
 
   __device__ __forceinline__ void take_turn() const {

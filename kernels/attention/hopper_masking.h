@@ -1,5 +1,5 @@
-// The mask in the Hopper forward kernel: what the scheduler prepares for an item, how the loader finds the key tiles that
-// it needs, and what a consumer's thread knows of a row.
+// The mask in the Hopper forward kernel: what the scheduler prepares for an item, how the loader finds the key tiles
+// that it needs, and what a consumer's thread knows of a row.
 #pragma once
 
 #include "attention/hopper_shared.h"
@@ -22,8 +22,8 @@ struct SequenceMasking {
     const geometry::SequenceMask mask = item.work.mask;
     const int first_row = static_cast<int>(item.work.first_row), rows = rows_of_item(item.work);
     for (int row = lane; row < kQueryRows; row += 32) {
-      shared.row(slot, row) = row < rows ? visible_columns(mask, first_row + row + mask.offset())
-                                         : geometry::VisibleColumns{};
+      shared.row(slot, row) =
+          row < rows ? visible_columns(mask, first_row + row + mask.offset()) : geometry::VisibleColumns{};
     }
     if (lane <= kConfig.consumers) {  // a lane for each consumer's rows, one for all of them
       const int first = lane < kConfig.consumers ? lane * kWarpgroupRows : 0;

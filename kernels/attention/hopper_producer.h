@@ -17,8 +17,9 @@ __device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile
   }
 }
 
-// The scheduler: one warp that takes work items from the device counter, says what they are and loads their Q. It takes the next one
-// when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot have.
+// The scheduler: one warp that takes work items from the device counter, says what they are and loads their Q. It takes
+// the next one when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot
+// have.
 
 struct Scheduler {
   const HopperForwardParams& params;
@@ -27,8 +28,8 @@ struct Scheduler {
   ItemRing::Cursor at;
   QueryRing::Cursor query_at;
 
-  /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until the loader has come
-  /// to the item.
+  /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until the loader has
+  /// come to the item.
   __device__ __forceinline__ void pass_on() {
     Item& item = shared.item(at.slot());
     const Work& work = item.work;
@@ -60,7 +61,8 @@ struct Scheduler {
   __device__ __forceinline__ void run() {
     const AttentionCall& call = params.call;
     const long long items = call.schedule.items();
-    // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much further on.
+    // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much further
+    // on.
     const long long stride = static_cast<long long>(call.schedule.query_tiles) * kQueryRows;
     for (long long index = blockIdx.x; index < items;) {
       shared.items.wait_empty(at);

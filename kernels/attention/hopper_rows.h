@@ -1,8 +1,8 @@
 // What a thread knows of its two rows of a warpgroup's tile while it walks along the keys, and how scores become
 // probabilities: the score functions of the Hopper kernel.
 //
-// A thread holds rows lane / 4 and lane / 4 + 8 of its warp's 16, a quarter of the columns each: h[0][n][2 * half + j] is
-// column 8 n + 2 (lane mod 4) + j of the row `half` (PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16").
+// A thread holds rows lane / 4 and lane / 4 + 8 of its warp's 16, a quarter of the columns each: h[0][n][2 * half + j]
+// is column 8 n + 2 (lane mod 4) + j of the row `half` (PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16").
 #pragma once
 
 #include "attention/silu.h"
@@ -26,8 +26,8 @@ __device__ __forceinline__ float sum_of_row(float x) {
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-/// HSTU. float16 only: P = silu(z) may pass 65504 where O, after V and the divisor, does not. Then the row's P and O are
-/// kept divided by a power of two, which only grows.
+/// HSTU. float16 only: P = silu(z) may pass 65504 where O, after V and the divisor, does not. Then the row's P and O
+/// are kept divided by a power of two, which only grows.
 template <bool IsBfloat16, bool ScaledQuery>
 struct HstuRows {
   /// The score of an invisible place: silu(0) = 0.
@@ -109,7 +109,7 @@ struct SoftmaxRows {
   static __device__ __forceinline__ float invisible() { return ptx::minus_infinity(); }
 
   float base[2] = {ptx::minus_infinity(), ptx::minus_infinity()};  ///< the same in the row's four lanes
-  float sum[2] = {0, 0};                                 ///< of this thread's columns
+  float sum[2] = {0, 0};                                           ///< of this thread's columns
 
   /// Before the mask: Q K^T becomes x, of which P = 2^(factor * x - base).
   template <int Columns>

@@ -1,5 +1,5 @@
-// What the roles of the Hopper forward kernel share: its types under kConfig, which stands in front of this file, and the
-// CTA's shared memory.
+// What the roles of the Hopper forward kernel share: its types under kConfig, which stands in front of this file, and
+// the CTA's shared memory.
 #pragma once
 
 #include "attention/hopper_forward_config.h"
@@ -41,8 +41,8 @@ struct Item {
   Work work;
   int sequence, first_key, key_head;  // where K and V begin in their tensor maps
   bool is_end;                        // no item: everybody stops
-  // Sequence masks: the columns that the rows see, the first run of tiles of them, and the columns that some and that all
-  // of a consumer's rows see.
+  // Sequence masks: the columns that the rows see, the first run of tiles of them, and the columns that some and that
+  // all of a consumer's rows see.
   geometry::Ranges ranges;
   Interval first_run;
   Interval seen[kMaxConsumers], common[kMaxConsumers];

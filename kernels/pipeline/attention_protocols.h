@@ -245,8 +245,8 @@ WARPLOOM_HD constexpr Protocol persistent_attention(const Sizes& n) {
   return p;
 }
 
-// --- The forward kernel for Hopper (kernels/attention/attention_forward_hopper.cu): a scheduler warp that hands out work
-// items and loads Q, a loader warp for K and V, and consumers that pass over tiles which none of their rows sees.
+// --- The forward kernel for Hopper (kernels/attention/attention_forward_hopper.cu): a scheduler warp that hands out
+// work items and loads Q, a loader warp for K and V, and consumers that pass over tiles which none of their rows sees.
 
 struct HopperRings {
   Ring items;

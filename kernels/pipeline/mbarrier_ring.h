@@ -52,7 +52,9 @@ struct MbarrierRing {
   /// Producer, one thread: the slot was filled with ordinary stores.
   __device__ __forceinline__ void publish(const Cursor& at) const { ptx::mbarrier_arrive(full(at.slot())); }
 
-  __device__ __forceinline__ void wait_full(const Cursor& at) const { ptx::mbarrier_wait(full(at.slot()), at.parity()); }
+  __device__ __forceinline__ void wait_full(const Cursor& at) const {
+    ptx::mbarrier_wait(full(at.slot()), at.parity());
+  }
   /// Whether wait_full would not wait.
   __device__ __forceinline__ bool is_full(const Cursor& at) const {
     return ptx::mbarrier_test_wait(full(at.slot()), at.parity());

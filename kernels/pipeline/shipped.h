@@ -23,7 +23,8 @@ inline constexpr Pipeline kShippedPipelines[] = {
     {"turns", "attention with K and V rings and a turn a step", &attention_in_turns},
     {"across-tiles", "persistent attention: tile ring, two Q slots, turns, work items without a seam",
      &persistent_attention},
-    {"hopper", "the forward kernel for Hopper: scheduler, loader, consumers that pass over unseen tiles", &hopper_attention},
+    {"hopper", "the forward kernel for Hopper: scheduler, loader, consumers that pass over unseen tiles",
+     &hopper_attention},
     {"hopper-one-query", "the same with one Q slot, for wide heads", &hopper_attention_one_query},
 };
 

@@ -13,8 +13,8 @@
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kHopperForward, &kMmaForward,       &kMmaBackward,
-                                  &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums, &kGemm};
+constexpr std::array kFamilies = {&kHopperForward,    &kMmaForward,     &kMmaBackward, &kMmaBackwardDq,
+                                  &kBackwardRowTerms, &kBackwardDqSums, &kGemm};
 
 }  // namespace
 

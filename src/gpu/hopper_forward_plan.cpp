@@ -70,12 +70,12 @@ HopperForwardConfig config_of(const warploom_attention& call) {
 geometry::Schedule schedule_for(const warploom_attention& call, int query_rows, const DeviceInfo& device) {
   constexpr double kShareOfL2 = 0.7;
   constexpr int kSmsOfPair = 4;
-  geometry::Schedule schedule =
-      schedule_of(call, effective_max_seqlen_q(call), query_rows, /*ctas_of_sm=*/1, device);
+  geometry::Schedule schedule = schedule_of(call, effective_max_seqlen_q(call), query_rows, /*ctas_of_sm=*/1, device);
   const double pairs = static_cast<double>(schedule.sequences) * schedule.heads;
-  const double key_rows = is_dense(call) ? static_cast<double>(call.batch * call.max_seqlen_k)
-                                         : static_cast<double>(call.total_k);
-  const double bytes = key_rows * static_cast<double>(call.key_heads * (call.head_dim + call.value_dim)) * kElementBytes;
+  const double key_rows =
+      is_dense(call) ? static_cast<double>(call.batch * call.max_seqlen_k) : static_cast<double>(call.total_k);
+  const double bytes =
+      key_rows * static_cast<double>(call.key_heads * (call.head_dim + call.value_dim)) * kElementBytes;
   const double in_l2 = kShareOfL2 * device.l2_bytes / (bytes / pairs);
   const double groups = std::max(1.0, std::round(pairs / std::max<double>(in_l2, device.sm_count / kSmsOfPair)));
   schedule.pairs_in_group = static_cast<int>(std::ceil(pairs / groups));
@@ -83,9 +83,18 @@ geometry::Schedule schedule_for(const warploom_attention& call, int query_rows, 
 }
 
 ConfigKey key_of(const HopperForwardConfig& c) {
-  return {static_cast<int>(c.score), c.head_dim,     c.value_dim, c.bfloat16,    c.softcap,
-          c.interval_mask,           c.consumers,    c.key_columns, c.stages,    c.query_stages,
-          c.turns,                   c.scaled_query};
+  return {static_cast<int>(c.score),
+          c.head_dim,
+          c.value_dim,
+          c.bfloat16,
+          c.softcap,
+          c.interval_mask,
+          c.consumers,
+          c.key_columns,
+          c.stages,
+          c.query_stages,
+          c.turns,
+          c.scaled_query};
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
@@ -96,13 +105,12 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
   request.config_text = message(
       "#include \"attention/hopper_forward_config.h\"\nnamespace warploom {\ninline constexpr HopperForwardConfig "
       "kConfig = {",
-      ".score = ScoreKind::", config.score == ScoreKind::softmax ? "softmax" : "silu", ", .head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
-      ", .softcap = ", truth(config.softcap),
-      ", .interval_mask = ", truth(config.interval_mask), ", .consumers = ", config.consumers,
-      ", .key_columns = ", config.key_columns, ", .stages = ", config.stages,
+      ".score = ScoreKind::", config.score == ScoreKind::softmax ? "softmax" : "silu",
+      ", .head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
+      ", .softcap = ", truth(config.softcap), ", .interval_mask = ", truth(config.interval_mask),
+      ", .consumers = ", config.consumers, ", .key_columns = ", config.key_columns, ", .stages = ", config.stages,
       ", .query_stages = ", config.query_stages, ", .turns = ", truth(config.turns),
-      ", .scaled_query = ", truth(config.scaled_query),
-      "};\n}  // namespace warploom\n");
+      ", .scaled_query = ", truth(config.scaled_query), "};\n}  // namespace warploom\n");
   request.kernel_name = "attention_forward_hopper";
   request.architecture = architecture;
   return request;
@@ -110,7 +118,8 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
 
 KernelVariant variant_of(const ConfigKey& key) {
   const HopperForwardConfig c = hopper_forward_config(key);
-  std::string name = std::string(c.score == ScoreKind::softmax ? "softmax" : "hstu") + " forward hopper D" + std::to_string(c.head_dim);
+  std::string name = std::string(c.score == ScoreKind::softmax ? "softmax" : "hstu") + " forward hopper D" +
+                     std::to_string(c.head_dim);
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += std::string(c.bfloat16 ? " bf16" : " fp16") + (c.softcap ? " softcap" : "") +
           (c.interval_mask ? " intervals" : "");
@@ -214,13 +223,12 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
       {"handed_out", "one at a time, from a device counter"}};
   json["limiter"] = {
       {"name", c.score == ScoreKind::softmax ? "exponentials beside the tensor core" : "silu beside the tensor core"},
-      {"why", message("a step of a consumer is ", kWarpgroupRows, " x ", c.key_columns, " scores: ",
-                      kWarpgroupRows * c.key_columns / 128, " a thread, each one special function and about three more ",
-                      "instructions, beside ", 2 * (call.head_dim + call.value_dim),
-                      " FLOPs a score on the tensor core")}};
-  json["why"] = message("the tile table's row for heads up to ",
-                        tile_of(c).max_dim, " on ",
-                        device.name, ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
+      {"why", message("a step of a consumer is ", kWarpgroupRows, " x ", c.key_columns,
+                      " scores: ", kWarpgroupRows * c.key_columns / 128,
+                      " a thread, each one special function and about three more ", "instructions, beside ",
+                      2 * (call.head_dim + call.value_dim), " FLOPs a score on the tensor core")}};
+  json["why"] = message("the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
+                        ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
                         "describe and calls with a bias take mma.sync");
 }
 
@@ -243,8 +251,18 @@ Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& want
 }
 
 HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
-  return {static_cast<ScoreKind>(key[0]), key[1], key[2], key[3] != 0, key[4] != 0,  key[5] != 0,
-          key[6],                         key[7], key[8], key[9],      key[10] != 0, key[11] != 0};
+  return {static_cast<ScoreKind>(key[0]),
+          key[1],
+          key[2],
+          key[3] != 0,
+          key[4] != 0,
+          key[5] != 0,
+          key[6],
+          key[7],
+          key[8],
+          key[9],
+          key[10] != 0,
+          key[11] != 0};
 }
 
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {

@@ -1,5 +1,5 @@
-// The plan of the forward kernel for Hopper (kernels/attention/attention_forward_hopper.cu): its tile table, tensor maps
-// and arguments.
+// The plan of the forward kernel for Hopper (kernels/attention/attention_forward_hopper.cu): its tile table, tensor
+// maps and arguments.
 #pragma once
 
 #include "attention/hopper_forward_config.h"
@@ -9,8 +9,8 @@ namespace warploom::gpu {
 
 extern const KernelFamily kHopperForward;
 
-/// `wanted` with the tile table's row for its dimensions filled in. Error: runtime_error when the device's shared memory
-/// is too small for it.
+/// `wanted` with the tile table's row for its dimensions filled in. Error: runtime_error when the device's shared
+/// memory is too small for it.
 Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& wanted, const DeviceInfo& device);
 
 /// The configuration of a launch of this family.
