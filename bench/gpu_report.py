@@ -42,6 +42,7 @@ BACKWARD = (
     "kernels/attention/attention_backward_mma.cu",
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
+    "src/gpu/backward_around.cpp",
     "src/gpu/backward_plan.cpp",
     "src/gpu/backward_tiles.cpp",
     *HOST_FILES,
@@ -50,6 +51,7 @@ BACKWARD = (
 # The Hopper kernel, which takes what it can of the forward calls on an H200; mma.sync kernels take the rest.
 HOPPER_FORWARD = (
     "kernels/attention/attention_forward_hopper.cu",
+    "src/gpu/attention_maps.cpp",
     "src/gpu/hopper_forward_plan.cpp",
     "src/gpu/hopper_forward_plan.h",
     "src/gpu/tensor_map.cpp",

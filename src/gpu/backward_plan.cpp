@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "gpu/backward_around.h"
 #include "gpu/backward_tiles.h"
 #include "gpu/device_call.h"
 #include "problem/message.h"
@@ -26,33 +27,6 @@ struct Score {
 };
 constexpr std::array kScores = {Score{false, false}, Score{true, false}, Score{true, true}};
 
-const char* truth(bool value) {
-  return value ? "true" : "false";
-}
-
-KernelRequest request_for(const char* file, const char* kernel, const std::string& type, const std::string& members,
-                          const Architecture& architecture) {
-  KernelRequest request;
-  request.entry_file = file;
-  request.config_text = message("#include \"attention/backward_config.h\"\nnamespace warploom {\ninline constexpr ",
-                                type, " kConfig = {", members, "};\n}  // namespace warploom\n");
-  request.kernel_name = kernel;
-  request.architecture = architecture;
-  return request;
-}
-
-std::string score_name(bool softmax, bool softcap) {
-  return softmax ? softcap ? "softmax softcap" : "softmax" : "hstu";
-}
-
-KernelVariant variant(const KernelFamily& family, const ConfigKey& key, const std::string& what, int head_dim,
-                      int value_dim, bool bfloat16, bool interval_mask) {
-  std::string name = what + " D" + std::to_string(head_dim);
-  if (value_dim != head_dim) name += " Dv" + std::to_string(value_dim);
-  name += std::string(bfloat16 ? " bf16" : " fp16") + (interval_mask ? " intervals" : "");
-  return {&family, key, name, head_dim, bfloat16, interval_mask};
-}
-
 // --- dK, dV and the sums for dQ
 // ----------------------------------------------------------------------------------------
 
@@ -64,7 +38,7 @@ ConfigKey key_of(const BackwardConfig& c) {
 
 KernelRequest backward_request(const ConfigKey& key, const Architecture& architecture) {
   const BackwardConfig c = mma_backward_config(key);
-  return request_for(
+  return backward_request_for(
       "attention/attention_backward_mma.cu", "attention_backward", "BackwardConfig",
       message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
               ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
@@ -77,9 +51,9 @@ KernelRequest backward_request(const ConfigKey& key, const Architecture& archite
 
 KernelVariant backward_variant(const ConfigKey& key) {
   const BackwardConfig c = mma_backward_config(key);
-  return variant(kMmaBackward, key,
-                 score_name(c.softmax, c.softcap) + " backward" + (c.accumulate_dq ? "" : " deterministic"), c.head_dim,
-                 c.value_dim, c.bfloat16, c.interval_mask);
+  return backward_variant_of(kMmaBackward, key,
+                             score_name(c.softmax, c.softcap) + " backward" + (c.accumulate_dq ? "" : " deterministic"),
+                             c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whole_table) {
@@ -114,18 +88,19 @@ ConfigKey key_of(const BackwardDqConfig& c) {
 
 KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture) {
   const BackwardDqConfig c = mma_backward_dq_config(key);
-  return request_for("attention/attention_backward_dq_mma.cu", "attention_backward_dq", "BackwardDqConfig",
-                     message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ",
-                             truth(c.bfloat16), ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
-                             ", .interval_mask = ", truth(c.interval_mask), ", .key_columns = ", c.key_columns,
-                             ", .stages = ", c.stages, ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks),
-                     architecture);
+  return backward_request_for(
+      "attention/attention_backward_dq_mma.cu", "attention_backward_dq", "BackwardDqConfig",
+      message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
+              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
+              ", .interval_mask = ", truth(c.interval_mask), ", .key_columns = ", c.key_columns,
+              ", .stages = ", c.stages, ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks),
+      architecture);
 }
 
 KernelVariant dq_variant(const ConfigKey& key) {
   const BackwardDqConfig c = mma_backward_dq_config(key);
-  return variant(kMmaBackwardDq, key, score_name(c.softmax, c.softcap) + " backward dq", c.head_dim, c.value_dim,
-                 c.bfloat16, c.interval_mask);
+  return backward_variant_of(kMmaBackwardDq, key, score_name(c.softmax, c.softcap) + " backward dq", c.head_dim,
+                             c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool whole_table) {
@@ -143,68 +118,6 @@ std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool whole_tabl
         for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
           result.push_back(dq_variant(key_of(config)));
         }
-      }
-    }
-  }
-  return result;
-}
-
-// --- before and after
-// --------------------------------------------------------------------------------------------------
-
-BackwardRowTermsConfig row_terms_config(const ConfigKey& key) {
-  return {key[0], key[1] != 0};
-}
-BackwardDqSumsConfig dq_sums_config(const ConfigKey& key) {
-  return {key[0], key[1] != 0, key[2] != 0, key[3]};
-}
-
-KernelRequest row_terms_request(const ConfigKey& key, const Architecture& architecture) {
-  const BackwardRowTermsConfig c = row_terms_config(key);
-  return request_for("attention/backward_row_terms.cu", "backward_row_terms", "BackwardRowTermsConfig",
-                     message(".value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16)), architecture);
-}
-KernelRequest dq_sums_request(const ConfigKey& key, const Architecture& architecture) {
-  const BackwardDqSumsConfig c = dq_sums_config(key);
-  return request_for("attention/backward_dq_sums.cu", "backward_dq_sums", "BackwardDqSumsConfig",
-                     message(".head_dim = ", c.head_dim, ", .bfloat16 = ", truth(c.bfloat16),
-                             ", .vector_reduction = ", truth(c.vector_reduction), ", .query_rows = ", c.query_rows),
-                     architecture);
-}
-
-KernelVariant row_terms_variant(const ConfigKey& key) {
-  const BackwardRowTermsConfig c = row_terms_config(key);
-  return variant(kBackwardRowTerms, key, "softmax backward row terms", c.value_dim, c.value_dim, c.bfloat16, false);
-}
-KernelVariant dq_sums_variant(const ConfigKey& key) {
-  const BackwardDqSumsConfig c = dq_sums_config(key);
-  return variant(kBackwardDqSums, key, "backward dq sums", c.head_dim, c.head_dim, c.bfloat16, false);
-}
-
-std::vector<KernelVariant> row_terms_variants(const DeviceInfo&, bool) {
-  std::vector<KernelVariant> result;
-  for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
-    for (const int bfloat16 : {1, 0}) result.push_back(row_terms_variant({dim, bfloat16}));
-  }
-  return result;
-}
-
-ConfigKey dq_sums_key(const BackwardConfig& c) {
-  return {c.head_dim, c.bfloat16, c.vector_reduction, c.query_rows};
-}
-
-std::vector<KernelVariant> dq_sums_variants(const DeviceInfo& device, bool) {
-  std::vector<KernelVariant> result;
-  for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
-    for (const int bits : {0, 1, 2, 3}) {
-      BackwardConfig base;
-      base.head_dim = base.value_dim = dim;
-      base.bfloat16 = (bits & 1) == 0;
-      base.interval_mask = (bits & 2) != 0;
-      for (const BackwardConfig& config : backward_tiles(base, device, false)) {
-        const ConfigKey key = dq_sums_key(config);
-        const bool known = std::any_of(result.begin(), result.end(), [&](const auto& v) { return v.config == key; });
-        if (!known) result.push_back(dq_sums_variant(key));
       }
     }
   }
@@ -256,10 +169,6 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
               " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
 }
 
-std::size_t aligned(long long bytes) {
-  return static_cast<std::size_t>((bytes + 255) / 256 * 256);
-}
-
 }  // namespace
 
 const KernelFamily kMmaBackward = {"attention_backward (mma.sync)", "kernels/attention/attention_backward_mma.cu",
@@ -267,11 +176,6 @@ const KernelFamily kMmaBackward = {"attention_backward (mma.sync)", "kernels/att
 const KernelFamily kMmaBackwardDq = {"attention_backward_dq (mma.sync)",
                                      "kernels/attention/attention_backward_dq_mma.cu", dq_request, dq_variants,
                                      dq_variant};
-const KernelFamily kBackwardRowTerms = {"backward_row_terms", "kernels/attention/backward_row_terms.cu",
-                                        row_terms_request, row_terms_variants, row_terms_variant};
-const KernelFamily kBackwardDqSums = {"backward_dq_sums", "kernels/attention/backward_dq_sums.cu", dq_sums_request,
-                                      dq_sums_variants, dq_sums_variant};
-
 BackwardConfig mma_backward_config(const ConfigKey& key) {
   return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6] != 0, key[7] != 0,
           key[8], key[9], key[10],     key[11],     key[12],     key[13],     key[14]};
@@ -295,32 +199,12 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   if (!chosen.ok()) return chosen.status();
   const BackwardConfig& config = *chosen;
 
-  BackwardParams common;
-  fill_device_call(call, common.call);
-  const auto tensor_of = [&](const warploom_tensor& tensor) {
-    return Tensor{tensor.data, is_dense(call) ? tensor.batch_stride : 0, tensor.row_stride, tensor.head_stride};
-  };
-  common.dquery = tensor_of(call.dq);
-  common.dkey = tensor_of(call.dk);
-  common.dvalue = tensor_of(call.dv);
-  const double alpha = effective_alpha(call);
-  const double over_n = softmax || call.divisor_rows != nullptr ? 1.0 : 1.0 / effective_divisor(call);
-  common.score_factor = static_cast<float>(softmax ? alpha : 0.5 * alpha * over_n);
-  common.probability_factor = static_cast<float>(over_n);
-
-  const long long sums = base.accumulate_dq ? dq_tiles(call.total_q, static_cast<int>(call.batch), config.query_rows) *
-                                                  call.heads * config.query_rows * call.head_dim
-                                            : 0;
-  plan.cleared_bytes = aligned(sums * static_cast<long long>(sizeof(float)));
-  plan.scratch_bytes =
-      plan.cleared_bytes +
-      (softmax ? aligned(call.heads * call.total_q * static_cast<long long>(sizeof(SoftmaxRowTerms))) : 0);
+  const BackwardParams common = backward_params(call);
+  plan.cleared_bytes = base.accumulate_dq ? dq_sums_bytes(call, config.query_rows) : 0;
+  plan.scratch_bytes = plan.cleared_bytes + row_terms_bytes(call);
   plan.bind_scratch = bind;
   plan.describe = describe_plan;
 
-  const int64_t longest_q = effective_max_seqlen_q(call);
-  // Without cumulative lengths of its own k has those of q.
-  const int64_t longest_k = call.max_seqlen_k == WARPLOOM_FROM_CU_SEQLENS ? longest_q : call.max_seqlen_k;
   const auto add = [&](const KernelFamily& family, const ConfigKey& key, int threads, int shared_bytes,
                        const geometry::Schedule& schedule, long long ctas) {
     PlannedLaunch& launch = plan.add_launch(family, key);
@@ -331,19 +215,12 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
     params = common;
     params.call.schedule = schedule;
   };
-  const auto query_items = [&](const geometry::Schedule& schedule) { return call.total_q == 0 ? 0 : schedule.items(); };
 
   if (softmax) {
-    geometry::Schedule rows;
-    rows.heads = static_cast<int>(call.heads);
-    const BackwardRowTermsConfig terms{config.value_dim, config.bfloat16};
-    const long long lanes = call.total_q * call.heads * lanes_of_row(terms);
-    const long long ctas = (lanes + kRowTermsThreads - 1) / kRowTermsThreads;
-    if (Status status = check_grid(ctas, kRowTermsThreads / lanes_of_row(terms)); !status.ok()) return status;
-    add(kBackwardRowTerms, {terms.value_dim, terms.bfloat16}, kRowTermsThreads, 0, rows, ctas);
+    if (Status status = add_row_terms(call, common, plan); !status.ok()) return status;
   }
 
-  geometry::Schedule key_schedule = schedule_of(call, longest_k, config.key_rows, config.min_blocks, device);
+  geometry::Schedule key_schedule = schedule_of(call, longest_keys(call), config.key_rows, config.min_blocks, device);
   key_schedule.heads = static_cast<int>(call.key_heads);
   key_schedule.first_to_last = true;
   const long long key_ctas = call.total_k == 0 ? 0 : key_schedule.items();
@@ -351,10 +228,7 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   add(kMmaBackward, key_of(config), config.warps * 32, shared_map(config).bytes, key_schedule, key_ctas);
 
   if (base.accumulate_dq) {
-    const geometry::Schedule schedule = schedule_of(call, longest_q, config.query_rows, 1, device);
-    if (Status status = check_grid(query_items(schedule), config.query_rows); !status.ok()) return status;
-    add(kBackwardDqSums, dq_sums_key(config), kDqSumsThreads, 0, schedule, query_items(schedule));
-    return {};
+    return add_dq_sums(call, common, device, config.vector_reduction, config.query_rows, plan);
   }
   BackwardDqConfig dq_base;
   dq_base.head_dim = base.head_dim;
@@ -365,9 +239,11 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   dq_base.interval_mask = base.interval_mask;
   const Result<BackwardDqConfig> dq = choose_backward_dq_tile(dq_base, device);
   if (!dq.ok()) return dq.status();
-  const geometry::Schedule schedule = schedule_of(call, longest_q, 16 * dq->warps, dq->min_blocks, device);
-  if (Status status = check_grid(query_items(schedule), 16 * dq->warps); !status.ok()) return status;
-  add(kMmaBackwardDq, key_of(*dq), dq->warps * 32, shared_map(*dq).bytes, schedule, query_items(schedule));
+  const geometry::Schedule schedule =
+      schedule_of(call, effective_max_seqlen_q(call), 16 * dq->warps, dq->min_blocks, device);
+  const long long dq_ctas = call.total_q == 0 ? 0 : schedule.items();
+  if (Status status = check_grid(dq_ctas, 16 * dq->warps); !status.ok()) return status;
+  add(kMmaBackwardDq, key_of(*dq), dq->warps * 32, shared_map(*dq).bytes, schedule, dq_ctas);
   return {};
 }
 

@@ -9,8 +9,6 @@ namespace warploom::gpu {
 
 extern const KernelFamily kMmaBackward;
 extern const KernelFamily kMmaBackwardDq;
-extern const KernelFamily kBackwardRowTerms;
-extern const KernelFamily kBackwardDqSums;
 
 /// The configurations of a launch of these families.
 BackwardConfig mma_backward_config(const ConfigKey& key);

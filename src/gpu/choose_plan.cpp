@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "gpu/backward_around.h"
 #include "gpu/backward_plan.h"
 #include "gpu/gemm_plan.h"
 #include "gpu/hopper_forward_plan.h"

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "gpu/attention_maps.h"
 #include "gpu/device_call.h"
-#include "gpu/tensor_map.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
 
@@ -158,40 +158,13 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
   return result;
 }
 
-/// The map of q, k or v: (columns, rows, heads, sequences of a dense batch), boxes of 64 columns x `rows`.
-TensorMapShape map_shape(const warploom_attention& call, const warploom_tensor& tensor, int64_t heads, int64_t rows,
-                         int64_t columns, int box_rows) {
-  const bool dense = is_dense(call);
-  TensorMapShape shape;
-  shape.element = call.dtype == WARPLOOM_BFLOAT16 ? TensorMapElement::bfloat16 : TensorMapElement::float16;
-  shape.rank = 4;
-  const std::array<int64_t, 4> dims = {columns, rows, heads, dense ? call.batch : 1};
-  const std::array<int64_t, 4> strides = {1, tensor.row_stride, tensor.head_stride, dense ? tensor.batch_stride : 1};
-  for (std::size_t i = 0; i < 4; ++i) {
-    shape.dims[i] = static_cast<uint64_t>(dims[i]);
-    // The stride of an axis of one entry is never used, and may be anything.
-    constexpr uint64_t kAnyStride = 16;
-    shape.strides[i] = dims[i] > 1 ? static_cast<uint64_t>(strides[i]) * kElementBytes : kAnyStride;
-  }
-  shape.box = {geometry::kPanelColumns, static_cast<uint32_t>(box_rows), 1, 1};
-  shape.swizzle = TensorMapSwizzle::bytes_128;
-  return shape;
-}
-
 struct MapShapes {
   TensorMapShape query, key, value;
 };
 
 MapShapes map_shapes(const warploom_attention& call, int key_columns) {
-  const bool dense = is_dense(call);
-  const int64_t rows_q = dense ? call.max_seqlen_q : call.total_q, rows_k = dense ? call.max_seqlen_k : call.total_k;
-  return {map_shape(call, call.q, call.heads, rows_q, call.head_dim, kWarpgroupRows),
-          map_shape(call, call.k, call.key_heads, rows_k, call.head_dim, key_columns),
-          map_shape(call, call.v, call.key_heads, rows_k, call.value_dim, key_columns)};
-}
-
-DevicePointer address_of(const warploom_tensor& tensor) {
-  return reinterpret_cast<DevicePointer>(tensor.data);
+  return {query_map(call, call.q, call.head_dim, kWarpgroupRows), key_map(call, call.k, call.head_dim, key_columns),
+          key_map(call, call.v, call.value_dim, key_columns)};
 }
 
 void bind_counters(GpuPlan& plan, DevicePointer scratch) {
@@ -268,13 +241,8 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
   if (call.pass != WARPLOOM_FORWARD || call.bias.kind != WARPLOOM_NO_BIAS) return false;
-  // Without rows there is no tensor to map. Rows are numbered by 32-bit coordinates.
   const MapShapes shapes = map_shapes(call, /*key_columns=*/geometry::kPanelColumns);
-  constexpr uint64_t kMaxRows = 1ull << 31;
-  return shapes.query.dims[1] < kMaxRows && shapes.key.dims[1] < kMaxRows &&
-         validate_tensor_map(shapes.query, address_of(call.q)).ok() &&
-         validate_tensor_map(shapes.key, address_of(call.k)).ok() &&
-         validate_tensor_map(shapes.value, address_of(call.v)).ok();
+  return is_mappable(shapes.query, call.q) && is_mappable(shapes.key, call.k) && is_mappable(shapes.value, call.v);
 }
 
 Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
@@ -286,16 +254,9 @@ Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& dev
   launch.shared_bytes = shared_map(*config).bytes;
   HopperForwardParams& params = launch.start_params<HopperForwardParams>();
   const MapShapes shapes = map_shapes(call, config->key_columns);
-  const auto encode = [&](ptx::TensorMap& target, const char* name, const TensorMapShape& shape,
-                          const warploom_tensor& tensor) {
-    if (cuda == nullptr) return Status();
-    Result<ptx::TensorMap> map = encode_tensor_map(*cuda, name, shape, address_of(tensor));
-    if (map.ok()) target = *map;
-    return map.status();
-  };
-  if (Status status = encode(params.query, "q", shapes.query, call.q); !status.ok()) return status;
-  if (Status status = encode(params.key, "k", shapes.key, call.k); !status.ok()) return status;
-  if (Status status = encode(params.value, "v", shapes.value, call.v); !status.ok()) return status;
+  if (Status status = encode_map(cuda, "q", shapes.query, call.q, params.query); !status.ok()) return status;
+  if (Status status = encode_map(cuda, "k", shapes.key, call.k, params.key); !status.ok()) return status;
+  if (Status status = encode_map(cuda, "v", shapes.value, call.v, params.value); !status.ok()) return status;
   fill_device_call(call, params.call);
   const int query_rows = config->consumers * kWarpgroupRows;
   params.call.schedule = schedule_for(call, query_rows, device);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/backward_around.h"
 #include "gpu/backward_tiles.h"
 #include "gpu/choose_plan.h"
 #include "gpu/reference_device.h"
