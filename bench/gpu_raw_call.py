@@ -207,7 +207,8 @@ def run_case(name: str) -> None:
     """Runs one of gpu_cases.SANITIZER_PROBLEMS, or "backward-" and one and checks its result roughly. Raises when it is wrong."""
     if name.startswith("backward-"):
         for softmax in (False, True):
-            _run_backward(replace(SANITIZER_PROBLEMS[name.removeprefix("backward-")], softmax=softmax))
+            p = SANITIZER_PROBLEMS[name.removeprefix("backward-")]
+            _run_backward(replace(p, softmax=softmax, divisor=None if softmax else p.divisor))
         return
     p = SANITIZER_PROBLEMS[name]
     gpu = Gpu()
