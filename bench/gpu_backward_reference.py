@@ -35,6 +35,7 @@ class Scores:
     p: Tensor
     slope: Tensor  # dS / dP but for softmax's row sum, alpha and the divisor
     lse: Tensor
+    exponent: Tensor  # softmax: what |Z - LSE| would be if nothing cancelled; P's relative error grows with it
 
 
 def scores_of(problem: Problem, inputs: Inputs, b: int, first_q: int, q: Tensor, k: Tensor) -> Scores:
@@ -43,15 +44,17 @@ def scores_of(problem: Problem, inputs: Inputs, b: int, first_q: int, q: Tensor,
     if not problem.softmax:
         sigmoid = torch.sigmoid(z)
         slope = torch.where(see, sigmoid * (1 + z * torch.sigmoid(-z)), 0)
-        return Scores(torch.where(see, z * sigmoid, 0), slope, torch.zeros_like(z[..., 0]))
+        return Scores(torch.where(see, z * sigmoid, 0), slope, torch.zeros_like(z[..., 0]), torch.zeros_like(z))
     slope = torch.ones_like(z)
     if problem.softcap:
         tanh = torch.tanh(z / problem.softcap)
         z, slope = problem.softcap * tanh, 1 - tanh * tanh
     z = torch.where(see, z, -torch.inf)
     lse = torch.logsumexp(z, dim=2)
-    p = torch.exp(z - torch.where(torch.isneginf(lse), 0, lse)[..., None])
-    return Scores(p, p * slope, lse)
+    base = torch.where(torch.isneginf(lse), 0, lse)[..., None]
+    p = torch.exp(z - base)
+    exponent = slope * abs(inputs.alpha) * (q.abs() @ k.abs().transpose(1, 2)) + base.abs()
+    return Scores(p, p * slope, lse, exponent)
 
 
 def results_of(problem: Problem, inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -143,11 +146,13 @@ def backward(
             absolute = do.abs() @ v.abs().transpose(1, 2)
             if problem.softmax:
                 absolute = absolute + (do.abs() * (p @ v.abs())).sum(dim=2, keepdim=True)
-            absolute = absolute * slope.abs()
+            absolute = absolute * slope.abs() + ds.abs() * scores.exponent
             scale = abs(alpha) * over_n if not isinstance(over_n, Tensor) else abs(alpha) * over_n.abs()
             magnitude.dq[rows] = (abs(1.0) * (absolute @ k.abs()) * abs(scale)).transpose(0, 1)
             magnitude.dk[columns] = by_key_head(absolute.transpose(1, 2) @ (scale * q.abs()).abs())
-            magnitude.dv[columns] = by_key_head(p.abs().transpose(1, 2) @ (over_n * do).abs())
+            magnitude.dv[columns] = by_key_head(
+                (p.abs() * (1 + scores.exponent)).transpose(1, 2) @ (over_n * do).abs()
+            )
     for held in fields(Gradients):
         gradient = getattr(result, held.name)
         if exact:

@@ -22,12 +22,13 @@ class CudaError(RuntimeError):
 
 
 class DeviceArray:
-    """Memory on the device. Filled from `values`, or left uninitialised."""
+    """Memory on the device, a multiple of 16 bytes of it: of a cp.async that reads fewer (PTX ISA, its src-size),
+    memcheck counts all 16. Filled from `values`, or left uninitialised."""
 
     def __init__(self, gpu: Gpu, nbytes: int, values: Array | None = None) -> None:
         self.gpu, self.nbytes = gpu, nbytes
         pointer = ctypes.c_uint64()
-        gpu.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(1, nbytes)))
+        gpu.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(1, -(-nbytes // 16)) * 16))
         self.address = pointer.value
         if values is not None and nbytes > 0:
             source = np.ascontiguousarray(values)

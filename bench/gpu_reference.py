@@ -14,9 +14,10 @@ from gpu_cases import Problem
 from torch import Tensor
 
 FLOOR = 8 * 2.0**-24
-# The largest relative error of one rounding to nearest, and half the spacing of the smallest numbers.
+# The largest relative error of one rounding to nearest, and what may be lost whole: half the spacing of the smallest
+# numbers, for bfloat16 everything below float32's normal numbers, which the special functions flush to 0.
 UNIT = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
-SMALLEST = {torch.bfloat16: 0.0, torch.float16: 2.0**-25}
+SMALLEST = {torch.bfloat16: 2.0**-126, torch.float16: 2.0**-25}
 
 
 @dataclass

@@ -134,17 +134,32 @@ def _matrix(name: str, x: Any) -> tuple[int, int, int]:
     return x.data_ptr(), x.stride(0) if x.ndim == 3 else 0, x.stride(-2)
 
 
-def _folded(name: str, x: Any, dims: int) -> Any:
-    """All but the last `dims - 1` dimensions as one, without a copy."""
-    if x is None or x.ndim == dims:
+def _folded(x: Any) -> Any:
+    """All but the last dimension as one, without a copy; None when they do not lie at one distance."""
+    if x is None or x.ndim == 2:
         return x
     try:
         return x.view(*([-1] if x.numel() else [math.prod(x.shape[:-1])]), x.shape[-1])
     except RuntimeError:
-        raise ValueError(
-            f"{name} is {tuple(x.shape)} with strides {x.stride()}, which is no matrix of rows at one distance; "
-            f"pass {name}.contiguous()"
-        ) from None
+        return None
+
+
+def _matrices(tensors: dict[str, Any]) -> dict[str, Any]:
+    """a, b, c and out as matrices, or as batches of them. With one b for all of a, the leading dimensions of a are rows
+    wherever they lie at one distance, and a third one is a batch where they do not."""
+    if tensors["b"].ndim == 3:
+        return tensors
+    folded = {name: _folded(x) for name, x in tensors.items()}
+    loose = [name for name, x in tensors.items() if x is not None and folded[name] is None]
+    if not loose:
+        return folded
+    if tensors["a"].ndim == 3:
+        return tensors
+    x = tensors[loose[0]]
+    raise ValueError(
+        f"{loose[0]} is {tuple(x.shape)} with strides {x.stride()}, which is no matrix of rows at one distance; "
+        f"pass {loose[0]}.contiguous()"
+    )
 
 
 def _pack(dtype: int, out_dtype: int, device: int, activation: int, stream: int, sizes: Any, matrices: Any) -> bytes:
@@ -175,13 +190,11 @@ def _on_cuda(
         out = torch.empty((*shape[:-1], padded), dtype=result, device=a.device)[..., :columns]
     if bias is not None and columns > 1 and bias.stride(0) != 1:
         raise ValueError(f"bias has stride {bias.stride(0)}; pass a contiguous tensor")
-    # One b for all of a: its leading dimensions are rows.
-    dims = b.ndim
-    matrices = [_folded(name, x, dims) for name, x in (("a", a), ("b", b), ("c", c), ("out", out))]
-    rows = matrices[0].shape[-2]
+    matrices = _matrices({"a": a, "b": b, "c": c, "out": out})
+    batch, rows = (1, *matrices["out"].shape[:-1])[-2:]
     codes = {torch.float32: _layout.FLOAT32, torch.float16: _layout.FLOAT16, torch.bfloat16: _layout.BFLOAT16}
     packed: list[Any] = []
-    for name, x in zip(("a", "b", "c", "out"), matrices, strict=True):
+    for name, x in matrices.items():
         packed += (0, 0, 0) if x is None else _matrix(name, x)
     packed += (0 if bias is None else bias.data_ptr(), alpha, beta)
     index = a.device.index
@@ -191,7 +204,7 @@ def _on_cuda(
         index,
         _ACTIVATIONS[activation],
         torch.cuda.current_stream(index).cuda_stream,
-        (b.shape[0] if dims == 3 else 1, rows, columns, a.shape[-1]),
+        (batch, rows, columns, a.shape[-1]),
         packed,
     )
     _library.check(_library.library.warploom_gemm_run(call))
