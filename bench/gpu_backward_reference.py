@@ -150,9 +150,7 @@ def backward(
             scale = abs(alpha) * over_n if not isinstance(over_n, Tensor) else abs(alpha) * over_n.abs()
             magnitude.dq[rows] = (abs(1.0) * (absolute @ k.abs()) * abs(scale)).transpose(0, 1)
             magnitude.dk[columns] = by_key_head(absolute.transpose(1, 2) @ (scale * q.abs()).abs())
-            magnitude.dv[columns] = by_key_head(
-                (p.abs() * (1 + scores.exponent)).transpose(1, 2) @ (over_n * do).abs()
-            )
+            magnitude.dv[columns] = by_key_head((p.abs() * (1 + scores.exponent)).transpose(1, 2) @ (over_n * do).abs())
     for held in fields(Gradients):
         gradient = getattr(result, held.name)
         if exact:

@@ -27,12 +27,14 @@ class DeviceArray:
 
     def __init__(self, gpu: Gpu, nbytes: int, values: Array | None = None) -> None:
         self.gpu, self.nbytes = gpu, nbytes
+        allocated = max(16, -(-nbytes // 16) * 16)
         pointer = ctypes.c_uint64()
-        gpu.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(1, -(-nbytes // 16)) * 16))
+        gpu.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(allocated))
         self.address = pointer.value
-        if values is not None and nbytes > 0:
-            source = np.ascontiguousarray(values)
-            gpu.call("cuMemcpyHtoD_v2", pointer, ctypes.c_void_p(source.ctypes.data), ctypes.c_size_t(nbytes))
+        if values is not None:
+            source = np.zeros(allocated, np.uint8)
+            source[:nbytes] = np.ascontiguousarray(values).ravel().view(np.uint8)
+            gpu.call("cuMemcpyHtoD_v2", pointer, ctypes.c_void_p(source.ctypes.data), ctypes.c_size_t(allocated))
 
     def read(self, dtype: Any, shape: tuple[int, ...]) -> Array:
         """The contents, after everything that was launched."""

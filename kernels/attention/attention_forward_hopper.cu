@@ -181,8 +181,7 @@ struct Consumer {
   /// Writes the finished item's rows and lets it go.
   __device__ __forceinline__ void end_item() {
     store_output(call, o, finished_rows, finished_empty, shared.item(finished_at.slot()).work, who);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) shared.items.release(finished_at);
+    shared.items.release(finished_at);
     finished_at.advance();
     finishing = false;
   }
@@ -317,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   extern __shared__ __align__(1024) unsigned char dynamic[];
   const Shared shared(dynamic);
   if (threadIdx.x == 0) {
-    shared.items.init(kConfig.consumers * 4 + 1);  // the consumers' warps and the loader
+    shared.items.init(kConfig.consumers * kWarpgroup + 32, 32);  // the consumers and the loader; the scheduler
     shared.queries.init(kConfig.consumers);
     shared.keys.init(kConfig.consumers);
     shared.values.init(kConfig.consumers);

@@ -42,8 +42,7 @@ struct Scheduler {
       item.key_head = work.head / params.call.heads_per_key_head;
       item.is_end = false;
     }
-    __syncwarp();
-    if (lane == 0) shared.items.publish(at);
+    shared.items.publish(at);
     shared.queries.wait_empty(query_at);
     if (lane == 0) {
       shared.queries.expect(query_at, kConfig.consumers * kMap.query_bytes);
@@ -92,12 +91,12 @@ struct Scheduler {
       shared.item(at.slot()).work = {};  // nothing to write
       shared.item(at.slot()).is_end = true;
       shared.queries.publish(query_at);
-      shared.items.publish(at);
-      // The last CTA leaves the counters as it found them.
-      if (atomicAdd(&params.counters[1], 1u) == gridDim.x - 1) {
-        params.counters[0] = 0;
-        params.counters[1] = 0;
-      }
+    }
+    shared.items.publish(at);
+    // The last CTA leaves the counters as it found them.
+    if (lane == 0 && atomicAdd(&params.counters[1], 1u) == gridDim.x - 1) {
+      params.counters[0] = 0;
+      params.counters[1] = 0;
     }
   }
 };
@@ -175,8 +174,7 @@ struct Loader {
         if (lane == 0) ptx::mbarrier_arrive(shared.request);
         load(item);
       }
-      __syncwarp();
-      if (lane == 0) shared.items.release(at);
+      shared.items.release(at);
       if (is_end) return;
     }
   }

@@ -32,11 +32,11 @@ struct MbarrierRing {
   __device__ __forceinline__ uint32 full(int slot) const { return barriers + slot * kBarrierBytes; }
   __device__ __forceinline__ uint32 empty(int slot) const { return barriers + (Slots + slot) * kBarrierBytes; }
 
-  /// One thread; readers: arrivals that release a slot.
-  __device__ __forceinline__ void init(uint32 readers) const {
+  /// One thread; readers: arrivals that release a slot; writers: those that publish it.
+  __device__ __forceinline__ void init(uint32 readers, uint32 writers = 1) const {
 #pragma unroll
     for (int slot = 0; slot < Slots; ++slot) {
-      ptx::mbarrier_init(full(slot), 1);
+      ptx::mbarrier_init(full(slot), writers);
       ptx::mbarrier_init(empty(slot), readers);
     }
   }
@@ -49,7 +49,7 @@ struct MbarrierRing {
   __device__ __forceinline__ void expect(const Cursor& at, uint32 bytes) const {
     ptx::mbarrier_arrive_expect_tx(full(at.slot()), bytes);
   }
-  /// Producer, one thread: the slot was filled with ordinary stores.
+  /// Producer: the slot was filled with ordinary stores. One arrival.
   __device__ __forceinline__ void publish(const Cursor& at) const { ptx::mbarrier_arrive(full(at.slot())); }
 
   __device__ __forceinline__ void wait_full(const Cursor& at) const {

@@ -1,8 +1,9 @@
 // TMA: copies of boxes of a tensor between global and shared memory (PTX ISA, "cp.async.bulk.tensor"), and of plain
 // ranges of bytes (PTX ISA, "cp.async.bulk"). One thread issues a copy. Shared addresses are 128-byte aligned for
 // tensors (1024 under the 128-byte swizzle), 16-byte for plain copies; coordinates are in elements, the innermost
-// first, and that one is a multiple of 16 bytes (any other is an illegal instruction). Loads are cut off at the
-// tensor's edge exactly, stores at whole 16 bytes.
+// first, and that one is a multiple of 16 bytes (any other is an illegal instruction). A box may begin before the
+// tensor where it is loaded, not where it is stored: a negative coordinate of a store is an illegal instruction, seen
+// on the H200. Loads are cut off at the tensor's edge exactly, stores at whole 16 bytes.
 //
 // A load completes its bytes on an mbarrier. A store belongs to the issuing thread's bulk group: commit, then wait_read
 // before the shared memory is written again, wait before the kernel ends or another thread reads the result. What a
