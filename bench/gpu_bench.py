@@ -7,6 +7,7 @@ skipped.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 import gpu_gemm
 import torch
 import warploom as wl
-from gpu_cases import BENCHMARKS, Benchmark
+from gpu_cases import BENCHMARKS, DECODES, Benchmark, Decode
 from gpu_report import Record
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
@@ -265,6 +266,39 @@ def run_backward(benchmark: Benchmark) -> list[Record]:
     return records(b.name, calls, sets, flops, 8 * tensor_bytes, backward=True)
 
 
+def run_decode(case: Decode) -> list[Record]:
+    c = case
+    shapes = [(c.batch, c.queries, c.heads, c.dim), *[(c.batch, c.keys, c.key_heads, c.dim)] * 2]
+    moved = 2 * (2 * math.prod(shapes[0]) + 2 * math.prod(shapes[1]))
+    sets = max(2, -(-ROTATED_BYTES // moved))
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    inputs = [
+        [torch.empty(s, dtype=torch.bfloat16, device="cuda").normal_(generator=generator) for s in shapes]
+        for _ in range(sets)
+    ]
+    attend = wl.softmax_attention if c.softmax else wl.hstu_attention
+
+    def warploom(number: int) -> Any:
+        return attend(*inputs[number], mask=wl.Mask.full())
+
+    def unsplit(number: int) -> Any:
+        os.environ["WARPLOOM_KERNELS"] = "unsplit"
+        out = warploom(number)
+        os.environ["WARPLOOM_KERNELS"] = "auto"
+        return out
+
+    calls: dict[str, Call] = {"warploom": warploom, "warploom-unsplit": unsplit}
+    transposed = [[x.transpose(1, 2) for x in each] for each in inputs]
+    for name, backend in (("fa2", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION)):
+
+        def call(number: int, backend: Any = backend) -> Any:
+            with sdpa_kernel(backend):
+                return scaled_dot_product_attention(*transposed[number], enable_gqa=c.heads != c.key_heads)
+
+        calls[name] = call
+    return records(c.name, calls, sets, 4.0 * c.batch * c.queries * c.keys * c.heads * c.dim, moved)
+
+
 def run_copy() -> list[Record]:
     """Bytes read plus bytes written."""
     size = 4 << 30
@@ -282,6 +316,8 @@ def run(name: str) -> list[Record]:
     torch.cuda.empty_cache()
     if name in BENCHMARKS:
         return run_attention(BENCHMARKS[name])
+    if name in DECODES:
+        return run_decode(DECODES[name])
     if name.endswith("/backward"):
         return run_backward(BENCHMARKS[name.removesuffix("/backward")])
     if name in gpu_gemm.BENCHMARKS:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, HOPPER_FORWARD, HOST_FILES, Item
+from gpu_report import BACKWARD, FORWARD, HOPPER_FORWARD, HOST_FILES, SPLIT, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -336,6 +336,95 @@ def _bias_problems() -> list[Problem]:
     return problems
 
 
+def _split_problems() -> list[Problem]:
+    """Short queries against long keys. Chunks have at least 256 keys and, with up to 16 rows (of all heads that share a
+    key head), another kernel than with more."""
+    long_k = (5000, 1, 257, 0, 1024, 9001, 64)
+
+    def queries(most: int) -> tuple[int, ...]:
+        return tuple(min(most, keys) for keys in long_k)
+
+    grouped: dict[str, Any] = {"heads": 8, "key_heads": 2, "dim": 128, "value_dim": 128}
+    mixed: dict[str, Any] = {
+        "slots_q": (1, 300, 17, 64, 65, 0, 3),
+        "slots_k": (4000, 700, 257, 3000, 65, 900, 100),
+    }
+    used_k = (4000, 1, 200, 0, 0, 8000, 64)
+    problems = [
+        *(Problem(f"L{n}", slots_q=queries(n), slots_k=long_k, bfloat16=n != 17) for n in (1, 2, 17, 64)),
+        *(
+            Problem(f"L{n}-grouped", slots_q=queries(n), slots_k=long_k, bfloat16=n != 2, **grouped)
+            for n in (1, 2, 17, 64)
+        ),
+        Problem("one-key-head", slots_q=queries(3), slots_k=long_k, heads=40, key_heads=1, dim=32, value_dim=32),
+        Problem("full", slots_q=queries(33), slots_k=long_k, right=None, bfloat16=False, **grouped),
+        Problem("window", slots_q=queries(33), slots_k=long_k, left=700, **grouped),
+        Problem("window-few-rows", slots_q=queries(4), slots_k=long_k, left=300, right=0),
+        Problem(
+            "ctx-tgt",
+            slots_q=queries(40),
+            slots_k=long_k,
+            contexts=(3, 0, 9, 0, 1, 0, 2),
+            targets=(30, 1, 0, 0, 40, 64, 5),
+        ),
+        Problem("ctx-tgt-window", slots_q=queries(4), slots_k=long_k, targets=(3, 1, 0, 0, 4, 2, 4), group=2, left=600),
+        Problem("used", slots_q=queries(9), slots_k=long_k, used_q=(9, 0, 5, 0, 0, 8, 9), used_k=used_k, **grouped),
+        Problem("empty-splits", slots_q=queries(9), slots_k=long_k, max_seqlen=1_000_000, divisor=7.0, extra_rows=11),
+        Problem("max-seqlen-1", slots_q=queries(20), slots_k=long_k, max_seqlen=1, divisor=10.0, **grouped),
+        Problem("max-seqlen-read", slots_q=queries(20), slots_k=long_k, max_seqlen=None, int64_lengths=True),
+        Problem("extra-rows", slots_q=queries(5), slots_k=long_k, extra_rows=70, divisor="rows"),
+        Problem("mixed", **mixed),
+        Problem("mixed-grouped", **mixed, **grouped),
+        Problem("mixed-intervals", **mixed, right=None, intervals=3),
+        Problem("intervals-grouped", slots_q=queries(5), slots_k=long_k, right=None, intervals=2, **grouped),
+        Problem("intervals-per-head", slots_q=queries(40), slots_k=long_k, right=None, intervals=3, interval_heads=2),
+        *(
+            Problem(f"D{d}-Dv{dv}-L{n}", slots_q=queries(n), slots_k=long_k, dim=d, value_dim=dv, bfloat16=n == 2)
+            for d, dv, n in (
+                (8, 16, 2),
+                (40, 72, 30),
+                (64, 256, 2),
+                (192, 192, 30),
+                (192, 128, 3),
+                (256, 256, 2),
+                (256, 248, 64),
+            )
+        ),
+        Problem("dense", layout="dense", slots_q=(2,) * 3, slots_k=(2000,) * 3),
+        Problem("dense-transposed", layout="dense_transposed", slots_q=(17,) * 2, slots_k=(3001,) * 2, **grouped),
+        Problem("layout-gaps", layout="gaps", slots_q=queries(7), slots_k=long_k, dim=40, value_dim=72),
+    ]
+    scores = [
+        *(Problem(f"tail{z:+g}", constant_score=z, divisor=1.0, slots_q=(3,), slots_k=(1000,)) for z in (-4.0, -20.0)),
+        Problem("scores-beyond-fp16", constant_score=2e5, divisor=1e6, bfloat16=False, slots_q=(20,), slots_k=(900,)),
+        Problem(
+            "scores-beyond-fp16-few", constant_score=2e5, divisor=1e6, bfloat16=False, slots_q=(2,), slots_k=(900,)
+        ),
+    ]
+    biased = [
+        Problem(
+            f"bias-{form}", slots_q=(n, 1, n, 0, n), slots_k=(2000, 1, 257, 70, 900), bfloat16=n == 2, **BIASES[form]
+        )
+        for form, n in (
+            ("dense-q", 2),
+            ("dense-float32", 33),
+            ("packed", 33),
+            ("packed-q", 2),
+            ("bucketed", 9),
+            ("time", 40),
+        )
+    ]
+    kept = [p for p in problems if p.divisor is None]
+    softmax = [replace(p, name=f"softmax-{p.name}", softmax=True) for n, p in enumerate((*kept, *biased))]
+    softmax += [
+        Problem("softmax-more-queries", softmax=True, slots_q=(64, 10, 5), slots_k=(30, 5, 0), right=None),
+        Problem("softmax-softcap", softmax=True, slots_q=queries(9), slots_k=long_k, softcap=3.0, **grouped),
+        Problem("softmax-alpha-huge", softmax=True, slots_q=queries(3), slots_k=long_k, alpha=400.0, bfloat16=False),
+    ]
+    return [replace(p, name=f"split-{p.name}") for p in (*problems, *scores, *biased, *softmax)]
+
+
+SPLIT_PROBLEMS = {problem.name: problem for problem in _split_problems()}
 PROBLEMS = {
     problem.name: problem
     for problem in (
@@ -344,6 +433,7 @@ PROBLEMS = {
         *_other_problems(),
         *_softmax_problems(),
         *_bias_problems(),
+        *SPLIT_PROBLEMS.values(),
     )
 }
 
@@ -372,6 +462,19 @@ SPECIAL_CHECKS = (
     "refused-device-index",
 )
 
+# The same of gpu_split_checks.py.
+SPLIT_CHECKS = ("independent-of-the-batch", "repeated-bitwise", "graph-capture", "nan-stays-in-its-sequence", "explain")
+
+# The same of gpu_torch_checks.py.
+TORCH_CHECKS = (
+    "autograd",
+    "compiled-step",
+    "softmax-opcheck",
+    "backward-side-stream",
+    "graph-of-a-step",
+    "fresh-thread",
+)
+
 # The same of gpu_backward_checks.py.
 BACKWARD_SPECIAL_CHECKS = (
     "autograd",
@@ -383,7 +486,9 @@ BACKWARD_SPECIAL_CHECKS = (
 )
 
 # What gpu_backward_checks.py differentiates.
-BACKWARD_PROBLEMS = {name: problem for name, problem in PROBLEMS.items() if problem.bias is None}
+BACKWARD_PROBLEMS = {
+    name: problem for name, problem in PROBLEMS.items() if problem.bias is None and name not in SPLIT_PROBLEMS
+}
 
 # Functions of gpu_device_tests.py -> the file of kernels they run.
 DEVICE_TESTS = {
@@ -464,6 +569,20 @@ SANITIZER_PROBLEMS = {
             value_dim=72,
             bias="bucketed",
         ),
+        # Short queries beside a long one: three kernels and the one that adds up.
+        Problem("hstu-D64-split", slots_q=(1, 20, 0, 70, 3), slots_k=(600, 300, 5, 70, 257)),
+        Problem(
+            "softmax-D128-split",
+            slots_q=(2, 40),
+            slots_k=(520, 300),
+            used_q=(1, 40),
+            used_k=(520, 290),
+            dim=128,
+            value_dim=128,
+            bfloat16=False,
+            softmax=True,
+            extra_rows=5,
+        ),
     )
 }
 
@@ -535,6 +654,37 @@ BENCHMARKS |= {
         Benchmark(8, 4096, 128, softmax=True, bias=bias),
     )
 }
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Few queries of each sequence against many keys, without a mask: what is read is K and V. Peers: softmax."""
+
+    batch: int
+    queries: int
+    keys: int
+    key_heads: int
+    heads: int = 8
+    dim: int = 128
+    softmax: bool = True
+
+    @property
+    def name(self) -> str:
+        lengths = f"B{self.batch}-Lq{self.queries}-K{self.keys}"
+        operator = "softmax" if self.softmax else "hstu"
+        return f"{operator}-decode-{lengths}-H{self.heads}-Hkv{self.key_heads}-D{self.dim}-bf16"
+
+
+DECODES = {
+    b.name: b
+    for b in (
+        Decode(1, 1, 131072, 1),
+        Decode(32, 1, 8192, 8),
+        Decode(8, 16, 32768, 8),
+        Decode(4, 64, 32768, 8),
+        Decode(8, 16, 32768, 8, softmax=False),
+    )
+}
 # What the machine can do: bytes moved by a copy. The library's matrix product is measured beside ours.
 CEILINGS = {"copy-4GiB": ("torch",)}
 GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
@@ -544,35 +694,43 @@ def both_ways(section: str, name: str, case: str) -> list[Item]:
     """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias goes to
     the latter anyway."""
     problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
+    split = SPLIT if problem is None or problem.slots_k is not None else ()
     if problem is not None and problem.bias is not None:
-        return [Item(section, name, FORWARD)]
+        return [Item(section, name, (*FORWARD, *split))]
     chosen = HOPPER_FORWARD if problem is not None else (*HOPPER_FORWARD, *FORWARD)
-    return [Item(section, name, chosen), Item(section, f"{name}{MMA_ONLY}", FORWARD)]
+    return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
 
 
 def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
     for name in (*PROBLEMS, *SPECIAL_CHECKS):
-        items += both_ways("checks", f"forward-{name}", name)
+        if name not in SPLIT_PROBLEMS:
+            items += both_ways("checks", f"forward-{name}", name)
+    # Sequences whose queries are not short go to the kernel that the call chooses for them.
+    items += [Item("checks", f"forward-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_PROBLEMS]
+    items += [Item("checks", f"split-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_CHECKS]
     items += [Item("checks", f"backward-{name}", BACKWARD) for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS)]
+    items += [Item("checks", f"torch-{name}", (*HOPPER_FORWARD, *FORWARD, *BACKWARD)) for name in TORCH_CHECKS]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
     for tool in SANITIZER_TOOLS:
         of_tool = []
         for case, problem in SANITIZER_PROBLEMS.items():
             of_tool += both_ways("sanitizer", f"{tool}/{case}", case)
             # The same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
-            if problem.bias is None:
+            if problem.bias is None and "split" not in case:
                 of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", BACKWARD))
                 of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
         # racecheck takes an mbarrier's arrival for that of its own thread only, and knows nothing of the end of a
         # wgmma: where one lane arrives for its warp it reports races that are none. The protocol checker is for those.
-        items += [x for x in of_tool if tool != "racecheck" or x.sources == FORWARD or x.name.endswith(MMA_ONLY)]
+        hopper = HOPPER_FORWARD[0]
+        items += [x for x in of_tool if tool != "racecheck" or hopper not in x.sources or x.name.endswith(MMA_ONLY)]
         items.append(Item("sanitizer", f"{tool}/copies", ("tests/device/copies_test.cu",)))
     # A peer that the machine does not have leaves its records out and makes nothing stale.
     for name, benchmark in BENCHMARKS.items():
         ours = ("warploom",) if benchmark.bias else ("warploom", "warploom-mma")
         items.append(Item("bench", name, (*HOPPER_FORWARD, *FORWARD), ours))
+    items += [Item("bench", name, (*HOPPER_FORWARD, *FORWARD, *SPLIT), ("warploom",)) for name in DECODES]
     items += [
         Item("bench", f"{name}/backward", BACKWARD, ("warploom",))
         for name, benchmark in BENCHMARKS.items()

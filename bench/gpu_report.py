@@ -37,6 +37,16 @@ FORWARD = (
     "src/gpu/mma_forward_plan.h",
     *HOST_FILES,
 )
+# Short queries: their parts and what adds them up. Calls with lengths of keys of their own run it beside the others.
+SPLIT = (
+    "kernels/attention/attention_combine.cu",
+    "kernels/attention/attention_forward_split.cu",
+    "src/gpu/mma_forward_plan.cpp",
+    "src/gpu/mma_forward_plan.h",
+    "src/gpu/split_plan.cpp",
+    "src/gpu/split_plan.h",
+    *HOST_FILES,
+)
 BACKWARD = (
     "kernels/attention/attention_backward_dq_mma.cu",
     "kernels/attention/attention_backward_mma.cu",

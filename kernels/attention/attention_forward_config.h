@@ -23,6 +23,7 @@ struct AttentionForwardConfig {
   int stages = 2;        ///< K and V tiles in shared memory, at least 2; 2 with a bias
   int warps = 4;
   int min_blocks = 2;  ///< CTAs that an SM must hold: bounds the registers
+  int key_warps = 1;   ///< warps that share rows and divide a tile's columns (attention_forward_split.cu)
 };
 
 /// The tensor core reads 16 columns at a time; the odd half is filled with zeros inside the kernel.
@@ -78,7 +79,8 @@ WARPLOOM_HD constexpr AttentionForwardMap shared_map(const AttentionForwardConfi
   map.bias_rows = map.work + map.work_bytes;
   map.rows = map.bias_rows + (config.bias == BiasKind::none ? 0 : map.bias_rows_bytes);
   map.exponents = map.rows + config.warps * 32 * map.row_bytes;
-  map.tile_numbers = map.exponents + (scales_rows ? config.query_rows * static_cast<int>(sizeof(int)) : 0);
+  map.tile_numbers =
+      map.exponents + (scales_rows ? config.query_rows * config.key_warps * static_cast<int>(sizeof(int)) : 0);
   map.walk = map.tile_numbers + config.stages * static_cast<int>(sizeof(int));
   map.bytes = map.walk + (config.interval_mask ? config.warps * static_cast<int>(sizeof(int))
                                                : static_cast<int>(sizeof(geometry::Ranges)));

@@ -77,6 +77,7 @@ struct AttentionCall {
   float inverse_divisor = 1;
   const float* divisor_rows = nullptr;  ///< (total_q); replaces inverse_divisor
   BiasCall bias;
+  int queries_elsewhere = 0;    ///< sequences with at most so many query rows are another kernel's (split.h)
   geometry::Schedule schedule;  ///< of this launch; a jagged batch has one more sequence: the rows after the last one
 };
 

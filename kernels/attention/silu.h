@@ -5,6 +5,7 @@
 // chosen once for a warp's whole tile, since such scores are rare and a branch a score would cost more than it saves.
 #pragma once
 
+#include "attention/split.h"
 #include "attention/work.h"
 #include "ptx/math.h"
 #include "ptx/types.h"
@@ -116,6 +117,11 @@ class SiluScore {
 
   /// After the last tile.
   __device__ __forceinline__ void finish() {}
+
+  /// O is in units of 2^base; silu has no sum.
+  __device__ __forceinline__ PartTerms part_terms(int m, int half) const {
+    return {Bfloat16 ? 0.0f : static_cast<float>(exponents_[m * 16 + half * 8 + threadIdx.x % 32 / 4]), 1.0f};
+  }
 
   /// What a row of O is multiplied with. row: of the CTA's tile; used: there is such a row.
   __device__ __forceinline__ float finish_row(const AttentionCall& call, const Work& work, int m, int half, int row,

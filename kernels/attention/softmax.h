@@ -6,6 +6,7 @@
 // has outgrown it by more than 2^8, so that O is seldom rescaled. Rounding is relative, so no digit is lost by it.
 #pragma once
 
+#include "attention/split.h"
 #include "attention/work.h"
 #include "ptx/math.h"
 
@@ -104,6 +105,9 @@ class SoftmaxScore {
       }
     }
   }
+
+  /// After finish(): the row's part of the softmax.
+  __device__ __forceinline__ PartTerms part_terms(int m, int half) const { return {base_[m][half], sum_[m][half]}; }
 
   /// After finish(): writes the row's LSE and returns what O is multiplied with, 0 for a row that saw nothing. row: of
   /// the CTA's tile; used: there is such a row.

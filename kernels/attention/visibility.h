@@ -53,13 +53,13 @@ struct IntervalRow {
 template <int TileColumns>
 class SequenceWalk {
  public:
-  /// `ranges`: shared memory.
+  /// `ranges`: shared memory. The walk begins at first_tile or after it.
   __device__ __forceinline__ SequenceWalk(const geometry::SequenceMask& mask, geometry::Interval rows,
-                                          geometry::Ranges* ranges)
+                                          geometry::Ranges* ranges, int first_tile = 0)
       : ranges_(ranges) {
     if (threadIdx.x == 0) *ranges = visible_to_any(mask, rows);
     __syncthreads();
-    find(0);
+    find(first_tile);
   }
 
   /// The tile to visit; negative when there is none left.
@@ -84,10 +84,12 @@ class SequenceWalk {
 template <int TileColumns, int Threads>
 class IntervalWalk {
  public:
-  /// pairs: the first of the CTA's rows, `count` intervals each; rows: how many of them exist.
-  __device__ __forceinline__ IntervalWalk(const int* pairs, int count, int rows, int seqlen_k, int* scratch)
+  /// pairs: the first of the CTA's rows, `count` intervals each; rows: how many of them exist. The walk begins at
+  /// first_tile or after it.
+  __device__ __forceinline__ IntervalWalk(const int* pairs, int count, int rows, int seqlen_k, int* scratch,
+                                          int first_tile = 0)
       : pairs_(pairs), count_(count), rows_(rows), seqlen_k_(seqlen_k), scratch_(scratch) {
-    find(0);
+    find(first_tile * TileColumns);
   }
 
   __device__ __forceinline__ int tile() const { return tile_; }

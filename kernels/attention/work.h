@@ -22,18 +22,15 @@ struct Work {
 inline constexpr int kWorkBytes = 96;
 static_assert(sizeof(Work) == kWorkBytes);
 
-/// Item `index` of the schedule, in tiles of tile_rows rows (of q or of k, as the kernel counts).
-__device__ __forceinline__ Work work_of(const AttentionCall& call, long long index, int tile_rows) {
+/// The first tile of a head of sequence b; the sequence after the last one has the rows that belong to nobody.
+__device__ __forceinline__ Work work_of_sequence(const AttentionCall& call, int b, int head) {
   using geometry::per_sequence;
   const auto cumulative = [](const void* values, bool wide, int n) {
     return geometry::cumulative<long long>(values, wide, n);
   };
-  const geometry::WorkItem item = call.schedule.item(index);
-  const int b = item.sequence;
   Work work{};
   work.sequence = b;
-  work.head = item.head;
-  work.first_row = static_cast<long long>(item.query_tile) * tile_rows;
+  work.head = head;
   if (call.cu_seqlens_q == nullptr) {
     work.slot_q = call.seqlen_q;
     work.slot_k = call.seqlen_k;
@@ -60,6 +57,16 @@ __device__ __forceinline__ Work work_of(const AttentionCall& call, long long ind
   mask.num_targets = per_sequence(call.num_targets, call.num_targets_all, b, mask.seqlen_k, 0);
   mask.target_group_size = call.target_group_size;
   mask.target_window_from_history_end = call.target_window_from_history_end;
+  return work;
+}
+
+/// Item `index` of the schedule, in tiles of tile_rows rows (of q or of k, as the kernel counts). A sequence that
+/// another kernel computes has no rows here.
+__device__ __forceinline__ Work work_of(const AttentionCall& call, long long index, int tile_rows) {
+  const geometry::WorkItem item = call.schedule.item(index);
+  Work work = work_of_sequence(call, item.sequence, item.head);
+  work.first_row = static_cast<long long>(item.query_tile) * tile_rows;
+  if (work.slot_q <= call.queries_elsewhere && item.sequence < call.sequences) work.slot_q = 0;
   return work;
 }
 

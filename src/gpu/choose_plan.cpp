@@ -9,13 +9,14 @@
 #include "gpu/mma_forward_plan.h"
 #include "gpu/reference_device.h"
 #include "gpu/settings.h"
+#include "gpu/split_plan.h"
 #include "problem/message.h"
 
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kHopperForward,    &kMmaForward,     &kMmaBackward, &kMmaBackwardDq,
-                                  &kBackwardRowTerms, &kBackwardDqSums, &kGemm};
+constexpr std::array kFamilies = {&kHopperForward, &kMmaForward,       &kSplitForward,   &kCombine, &kMmaBackward,
+                                  &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums, &kGemm};
 
 }  // namespace
 
@@ -36,10 +37,14 @@ Status choose_plan(const warploom_attention& call, const DeviceInfo& device, con
   }
   plan.architecture = compile_architecture(device);
   if (call.pass == WARPLOOM_BACKWARD) return plan_mma_backward(call, device, plan);
-  const Result<bool> only_mma = only_mma_sync();
-  if (!only_mma.ok()) return only_mma.status();
-  if (!*only_mma && hopper_forward_serves(call, device, cuda)) return plan_hopper_forward(call, device, cuda, plan);
-  return plan_mma_forward(call, device, plan);
+  const Result<KernelChoice> choice = kernel_choice();
+  if (!choice.ok()) return choice.status();
+  const bool splits = *choice != KernelChoice::unsplit && splits_short_queries(call);
+  if (splits && has_only_short_queries(call)) return add_split_launches(call, device, plan);
+  plan.queries_elsewhere = splits ? kShortQueries : 0;
+  const bool hopper = *choice != KernelChoice::mma_sync && hopper_forward_serves(call, device, cuda);
+  Status status = hopper ? plan_hopper_forward(call, device, cuda, plan) : plan_mma_forward(call, device, plan);
+  return status.ok() && splits ? add_split_launches(call, device, plan) : status;
 }
 
 std::vector<KernelVariant> kernel_variants(const DeviceInfo& device, bool whole_table) {

@@ -79,21 +79,6 @@ bool fits(const AttentionForwardConfig& config, const DeviceInfo& device) {
          config.min_blocks * (bytes + kReservedSharedBytes) <= device.shared_bytes_per_sm;
 }
 
-ConfigKey key_of(const AttentionForwardConfig& c) {
-  return {static_cast<int>(c.score),
-          static_cast<int>(c.bias),
-          c.softcap,
-          c.head_dim,
-          c.value_dim,
-          c.bfloat16,
-          c.interval_mask,
-          c.query_rows,
-          c.key_columns,
-          c.stages,
-          c.warps,
-          c.min_blocks};
-}
-
 const char* name_of(ScoreKind score) {
   return score == ScoreKind::silu ? "silu" : "softmax";
 }
@@ -113,70 +98,18 @@ const char* name_of(BiasKind bias) {
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
-  const AttentionForwardConfig c = mma_forward_config(key);
-  const auto truth = [](bool value) { return value ? "true" : "false"; };
-  KernelRequest request;
-  request.entry_file = "attention/attention_forward_mma.cu";
-  request.config_text = message(
-      "#include \"attention/attention_forward_config.h\"\nnamespace warploom {\n"
-      "inline constexpr AttentionForwardConfig kConfig = {.score = ScoreKind::",
-      name_of(c.score), ", .bias = BiasKind::", name_of(c.bias), ", .softcap = ", truth(c.softcap),
-      ", .head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
-      ", .interval_mask = ", truth(c.interval_mask), ", .query_rows = ", c.query_rows,
-      ", .key_columns = ", c.key_columns, ", .stages = ", c.stages, ", .warps = ", c.warps,
-      ", .min_blocks = ", c.min_blocks, "};\n}  // namespace warploom\n");
-  request.kernel_name = "attention_forward";
-  request.architecture = architecture;
-  return request;
+  return forward_request(key, architecture, "attention/attention_forward_mma.cu", "attention_forward");
 }
 
 KernelVariant variant_of(const ConfigKey& key) {
-  const AttentionForwardConfig c = mma_forward_config(key);
-  std::string name = c.score == ScoreKind::silu ? "hstu forward D" : "softmax forward D";
-  name += std::to_string(c.head_dim);
-  if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
-  name += c.bfloat16 ? " bf16" : " fp16";
-  if (c.bias != BiasKind::none) name += std::string(" bias ") + name_of(c.bias);
-  if (c.softcap) name += " softcap";
-  if (c.interval_mask) name += " intervals";
-  return {&kMmaForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
-}
-
-/// Score functions, biases, masks and types for one head dimension. `also_rare`: with biases and the softcap, but not
-/// all of their combinations with each other and with float16. All of them for all dimensions would take an hour to
-/// compile.
-std::vector<AttentionForwardConfig> asked_for(int dim, bool also_rare) {
-  std::vector<AttentionForwardConfig> result;
-  AttentionForwardConfig asked;
-  asked.head_dim = asked.value_dim = dim;
-  for (const ScoreKind score : {ScoreKind::silu, ScoreKind::softmax}) {
-    for (const BiasKind bias : {BiasKind::none, BiasKind::rows16, BiasKind::rows32, BiasKind::bucketed}) {
-      for (const bool softcap : {false, true}) {
-        const bool rare = bias != BiasKind::none || softcap;
-        if (rare && !also_rare) continue;
-        if (softcap && (score == ScoreKind::silu || bias == BiasKind::rows32 || bias == BiasKind::bucketed)) continue;
-        for (const bool bfloat16 : {true, false}) {
-          for (const bool interval_mask : {false, true}) {
-            if (rare && !bfloat16 && interval_mask) continue;
-            asked.score = score;
-            asked.bias = bias;
-            asked.softcap = softcap;
-            asked.bfloat16 = bfloat16;
-            asked.interval_mask = interval_mask;
-            result.push_back(asked);
-          }
-        }
-      }
-    }
-  }
-  return result;
+  return forward_variant(kMmaForward, key, "forward");
 }
 
 std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_table) {
   std::vector<KernelVariant> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     const bool common = dim == 64 || dim == 128 || dim == 256;
-    for (const AttentionForwardConfig& asked : asked_for(dim, common)) {
+    for (const AttentionForwardConfig& asked : forward_configs_asked(dim, common)) {
       const int max_dim = table_class(asked);
       const Result<AttentionForwardConfig> chosen = choose_config(asked, device);
       if (chosen.ok()) result.push_back(variant_of(key_of(*chosen)));
@@ -226,6 +159,79 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
 
 }  // namespace
 
+ConfigKey key_of(const AttentionForwardConfig& c) {
+  return {static_cast<int>(c.score),
+          static_cast<int>(c.bias),
+          c.softcap,
+          c.head_dim,
+          c.value_dim,
+          c.bfloat16,
+          c.interval_mask,
+          c.query_rows,
+          c.key_columns,
+          c.stages,
+          c.warps,
+          c.min_blocks,
+          c.key_warps};
+}
+
+KernelRequest forward_request(const ConfigKey& key, const Architecture& architecture, const char* file,
+                              const char* kernel) {
+  const AttentionForwardConfig c = mma_forward_config(key);
+  const auto truth = [](bool value) { return value ? "true" : "false"; };
+  KernelRequest request;
+  request.entry_file = file;
+  request.config_text = message(
+      "#include \"attention/attention_forward_config.h\"\nnamespace warploom {\n"
+      "inline constexpr AttentionForwardConfig kConfig = {.score = ScoreKind::",
+      name_of(c.score), ", .bias = BiasKind::", name_of(c.bias), ", .softcap = ", truth(c.softcap),
+      ", .head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
+      ", .interval_mask = ", truth(c.interval_mask), ", .query_rows = ", c.query_rows,
+      ", .key_columns = ", c.key_columns, ", .stages = ", c.stages, ", .warps = ", c.warps,
+      ", .min_blocks = ", c.min_blocks, ", .key_warps = ", c.key_warps, "};\n}  // namespace warploom\n");
+  request.kernel_name = kernel;
+  request.architecture = architecture;
+  return request;
+}
+
+KernelVariant forward_variant(const KernelFamily& family, const ConfigKey& key, const char* pass) {
+  const AttentionForwardConfig c = mma_forward_config(key);
+  std::string name = message(c.score == ScoreKind::silu ? "hstu " : "softmax ", pass, " D", c.head_dim);
+  if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
+  name += c.bfloat16 ? " bf16" : " fp16";
+  if (c.bias != BiasKind::none) name += std::string(" bias ") + name_of(c.bias);
+  if (c.softcap) name += " softcap";
+  if (c.interval_mask) name += " intervals";
+  return {&family, key, name, c.head_dim, c.bfloat16, c.interval_mask};
+}
+
+std::vector<AttentionForwardConfig> forward_configs_asked(int dim, bool also_rare) {
+  std::vector<AttentionForwardConfig> result;
+  AttentionForwardConfig asked;
+  asked.head_dim = asked.value_dim = dim;
+  for (const ScoreKind score : {ScoreKind::silu, ScoreKind::softmax}) {
+    for (const BiasKind bias : {BiasKind::none, BiasKind::rows16, BiasKind::rows32, BiasKind::bucketed}) {
+      for (const bool softcap : {false, true}) {
+        const bool rare = bias != BiasKind::none || softcap;
+        if (rare && !also_rare) continue;
+        if (softcap && (score == ScoreKind::silu || bias == BiasKind::rows32 || bias == BiasKind::bucketed)) continue;
+        for (const bool bfloat16 : {true, false}) {
+          for (const bool interval_mask : {false, true}) {
+            if (rare && !bfloat16 && interval_mask) continue;
+            asked.score = score;
+            asked.bias = bias;
+            asked.softcap = softcap;
+            asked.bfloat16 = bfloat16;
+            asked.interval_mask = interval_mask;
+            result.push_back(asked);
+          }
+        }
+      }
+    }
+  }
+  return result;
+}
+
 Result<AttentionForwardConfig> choose_config(const AttentionForwardConfig& asked, const DeviceInfo& device) {
   const int max_dim = table_class(asked);
   for (const Tile& tile : tiles_of(asked)) {
@@ -253,7 +259,8 @@ AttentionForwardConfig mma_forward_config(const ConfigKey& key) {
           key[8],
           key[9],
           key[10],
-          key[11]};
+          key[11],
+          key[12]};
 }
 
 AttentionForwardConfig forward_config_asked(const warploom_attention& call) {
@@ -276,6 +283,7 @@ Status plan_mma_forward(const warploom_attention& call, const DeviceInfo& device
   launch.shared_bytes = shared_map(*config).bytes;
   AttentionCall& params = launch.start_params<AttentionCall>();
   fill_device_call(call, params);
+  params.queries_elsewhere = plan.queries_elsewhere;
   params.schedule = schedule_of(call, effective_max_seqlen_q(call), config->query_rows, config->min_blocks, device);
   launch.ctas = call.total_q == 0 ? 0 : params.schedule.items();
   plan.describe = describe_plan;

@@ -82,15 +82,20 @@ struct GpuPlan {
 
   GpuPlan()
       : launch_count(0),
+        queries_elsewhere(0),
         scratch_bytes(0),
         cleared_bytes(0),
         scratch_left_cleared(false),
         bind_scratch(nullptr),
-        describe(nullptr) {}
+        bind_first(nullptr),
+        describe(nullptr),
+        describe_first(nullptr) {}
   GpuPlan(const GpuPlan&) = delete;
   GpuPlan& operator=(const GpuPlan&) = delete;
 
   int launch_count;
+  /// Set before the plan is made: sequences with at most so many query rows are left to launches added after it.
+  int queries_elsewhere;
   /// Device memory for the length of the call, allocated and freed on its stream. Its first cleared_bytes are set to 0
   /// before the first launch.
   std::size_t scratch_bytes;
@@ -100,8 +105,12 @@ struct GpuPlan {
   bool scratch_left_cleared;
   /// Tells the launches' arguments where the scratch memory is; needed when there is some.
   void (*bind_scratch)(GpuPlan& plan, DevicePointer scratch);
+  /// In a plan that adds launches to another one: that one's, whose scratch memory comes first.
+  void (*bind_first)(GpuPlan& plan, DevicePointer scratch);
   /// Adds to `json` what `explain` says beside the common part.
   void (*describe)(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device, nlohmann::json& json);
+  void (*describe_first)(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device,
+                         nlohmann::json& json);
   Architecture architecture;
   std::array<PlannedLaunch, kMaxLaunches> launches;
 

@@ -42,12 +42,13 @@ Settings settings_from_environment() {
   return settings;
 }
 
-Result<bool> only_mma_sync() {
+Result<KernelChoice> kernel_choice() {
   const char* const value = std::getenv("WARPLOOM_KERNELS");
   const std::string_view kernels = value != nullptr ? value : "";
-  if (kernels.empty() || kernels == "auto") return false;
-  if (kernels == "mma.sync") return true;
-  return Status::runtime_error("WARPLOOM_KERNELS = " + std::string(kernels) + " is neither auto nor mma.sync");
+  if (kernels.empty() || kernels == "auto") return KernelChoice::fastest;
+  if (kernels == "mma.sync") return KernelChoice::mma_sync;
+  if (kernels == "unsplit") return KernelChoice::unsplit;
+  return Status::runtime_error("WARPLOOM_KERNELS = " + std::string(kernels) + " is none of auto, mma.sync and unsplit");
 }
 
 }  // namespace warploom::gpu

@@ -23,8 +23,10 @@ struct Settings {
 /// The settings of run-time compilation that the environment describes.
 Settings settings_from_environment();
 
-/// WARPLOOM_KERNELS, read on every call: "mma.sync" keeps GPU calls to the kernels that every GPU runs, for tests and
-/// comparisons; "auto" or nothing takes the fastest. Error: runtime_error for anything else.
-Result<bool> only_mma_sync();
+/// WARPLOOM_KERNELS, read on every call: "mma.sync" keeps GPU calls to the kernels that every GPU runs, "unsplit" keeps
+/// short queries to the kernels for long ones, both for tests and comparisons; "auto" or nothing takes the fastest.
+/// Error: runtime_error for anything else.
+enum class KernelChoice { fastest, mma_sync, unsplit };
+Result<KernelChoice> kernel_choice();
 
 }  // namespace warploom::gpu

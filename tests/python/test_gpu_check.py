@@ -24,7 +24,18 @@ import gpu_driver  # noqa: E402
 import gpu_hopper_tests  # noqa: E402
 import gpu_reference  # noqa: E402
 import gpu_sanitizer  # noqa: E402
-from gpu_cases import BENCHMARKS, CEILINGS, DEVICE_TESTS, PROBLEMS, SPECIAL_CHECKS, all_items  # noqa: E402
+import gpu_split_checks  # noqa: E402
+import gpu_torch_checks  # noqa: E402
+from gpu_cases import (  # noqa: E402
+    BENCHMARKS,
+    CEILINGS,
+    DEVICE_TESTS,
+    PROBLEMS,
+    SPECIAL_CHECKS,
+    SPLIT_CHECKS,
+    TORCH_CHECKS,
+    all_items,
+)
 from gpu_report import Item, Report, expanded_files, sources_sha256, without_comments  # noqa: E402
 
 
@@ -189,6 +200,8 @@ def test_every_entry_is_named_once_and_its_sources_exist() -> None:
 def test_every_named_check_has_a_function() -> None:
     assert {*gpu_device_tests.TESTS, *gpu_hopper_tests.TESTS} == set(DEVICE_TESTS)
     assert set(gpu_checks.SPECIAL) == set(SPECIAL_CHECKS)
+    assert set(gpu_split_checks.SPLIT) == set(SPLIT_CHECKS)
+    assert set(gpu_torch_checks.TORCH) == set(TORCH_CHECKS)
 
 
 def test_every_head_dimension_is_checked_in_both_places() -> None:

@@ -1,0 +1,101 @@
+// Attention of short queries against long keys, split along the keys: what the kernel that computes parts
+// (attention_forward_split.cu), the one that adds them up (attention_combine.cu) and the host agree on.
+//
+// A sequence's keys are cut into chunks. Each chunk gives every query row a part of O in float32, summed from nothing,
+// and the parts are added up in the order of the chunks. Which keys a chunk has follows from the sequence's own lengths
+// alone; how many CTAs share the chunks of a sequence is free. So no bit of a result depends on the other sequences, on
+// max_seqlen or on the GPU's size.
+//
+// All query heads that share a key head are rows of one tile when that is possible ("packed"): row n of a sequence is
+// head n mod packed_heads of query row n / packed_heads, and K and V are read once for all of them.
+#pragma once
+
+#include "attention/call.h"
+#include "geometry/mask.h"
+
+namespace warploom {
+
+/// A row's part of O is in units of 2^base. sum: softmax: of its probabilities, in the same units; silu: not 0. A row
+/// that sees nothing of the chunk has the sum 0, and its part is not written.
+struct PartTerms {
+  float base, sum;
+};
+
+inline constexpr int kMostChunks = 256;
+inline constexpr int kChunkUnit = 64;  ///< a chunk is a multiple of this many keys, which every key tile divides
+inline constexpr int kFewestChunkKeys = 256;
+inline constexpr int kChunkKeysOfRow = 16;
+inline constexpr int kChunksInAnyCase = 32;
+
+/// The keys of a chunk of a sequence with `rows` rows (packed) and seqlen_k keys. A part costs as much as the row it
+/// belongs to has columns, written and read again: 16 keys a row keep that below an eighth of the traffic of K and V,
+/// unless that would leave less than 32 chunks to work on at the same time.
+WARPLOOM_HD constexpr int chunk_keys(long long rows, int seqlen_k) {
+  const int fewest = geometry::max_of(kFewestChunkKeys, (seqlen_k + kMostChunks - 1) / kMostChunks);
+  const int few_enough = (seqlen_k + kChunksInAnyCase - 1) / kChunksInAnyCase;
+  const long long for_rows = rows * kChunkKeysOfRow;
+  const int keys = geometry::max_of(fewest, for_rows < few_enough ? static_cast<int>(for_rows) : few_enough);
+  return (keys + kChunkUnit - 1) / kChunkUnit * kChunkUnit;
+}
+
+WARPLOOM_HD constexpr int chunks_of(long long rows, int seqlen_k) {
+  const int keys = chunk_keys(rows, seqlen_k);
+  return (seqlen_k + keys - 1) / keys;
+}
+
+/// Where the parts of a sequence lie: before them, room for those of the sequences before it, counted so that the host
+/// knows the sum without knowing lengths. A sequence has at most kMostChunks parts a row, and at most
+/// seqlen_k / 16 + 33 rows: chunks are no shorter than 16 keys a row or a 32nd of the keys, and the last one may be.
+struct PartSlots {
+  bool by_keys = false;  ///< the second of the two bounds
+  int queries_each = 0;  ///< query rows that a sequence has room for; 0: as many as its slot
+  static constexpr int kByKeysFactor = kChunksInAnyCase + 1;
+
+  /// Rows of parts before a sequence (of one head or packed group of heads), behind `sequences` others with so many
+  /// query rows and keys.
+  WARPLOOM_HD constexpr long long before(long long sequences, long long queries, long long keys,
+                                         int packed_heads) const {
+    const long long rows = (queries_each > 0 ? sequences * queries_each : queries) * packed_heads;
+    return by_keys ? rows * kByKeysFactor + keys / kChunkKeysOfRow + sequences : rows * kMostChunks;
+  }
+};
+
+/// The argument of both kernels. The schedule's query tiles are row_tiles x splits.
+struct SplitCall {
+  AttentionCall call;
+  PartTerms* terms = nullptr;  ///< one a row of parts
+  float* parts = nullptr;      ///< value_dim a row of parts
+  PartSlots slots;
+  int packed_heads = 1;
+  int row_tiles = 1;  ///< of the longest sequence
+  int splits = 1;     ///< CTAs that share the chunks of a row tile
+  /// This launch's sequences: those with so many rows (packed), and at most so many query rows.
+  long long fewest_rows = 1, most_rows = 0;
+  int most_queries = 0;
+  int queries_at_once = 1;  ///< combine: query rows of a sequence that have a CTA of their own
+};
+
+/// The parts of one sequence and head, or packed group of heads.
+struct Parts {
+  long long first;  ///< row of terms and parts
+  long long rows;   ///< of a chunk
+  int chunks, chunk_keys;
+
+  WARPLOOM_HD constexpr long long row(int chunk, long long n) const { return first + chunk * rows + n; }
+};
+
+/// group: the number of the head or packed group of heads. slot_q: its query rows; first_q, first_k: those and the keys
+/// of the sequences before it.
+WARPLOOM_HD constexpr Parts parts_of(const SplitCall& p, int sequence, int group, long long slot_q, long long first_q,
+                                     long long first_k, int seqlen_k) {
+  const int groups = p.call.schedule.heads;
+  Parts parts{};
+  parts.rows = slot_q * p.packed_heads;
+  parts.chunk_keys = chunk_keys(parts.rows, seqlen_k);
+  parts.chunks = chunks_of(parts.rows, seqlen_k);
+  parts.first = p.slots.before(sequence, first_q, first_k, p.packed_heads) * groups +
+                static_cast<long long>(group) * parts.chunks * parts.rows;
+  return parts;
+}
+
+}  // namespace warploom
