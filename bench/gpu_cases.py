@@ -723,8 +723,8 @@ def all_items() -> list[Item]:
                 of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
         # racecheck takes an mbarrier's arrival for that of its own thread only, and knows nothing of the end of a
         # wgmma: where one lane arrives for its warp it reports races that are none. The protocol checker is for those.
-        hopper = HOPPER_FORWARD[0]
-        items += [x for x in of_tool if tool != "racecheck" or hopper not in x.sources or x.name.endswith(MMA_ONLY)]
+        checked = [x for x in of_tool if x.sources[: len(FORWARD)] == FORWARD or x.name.endswith(MMA_ONLY)]
+        items += checked if tool == "racecheck" else of_tool
         items.append(Item("sanitizer", f"{tool}/copies", ("tests/device/copies_test.cu",)))
     # A peer that the machine does not have leaves its records out and makes nothing stale.
     for name, benchmark in BENCHMARKS.items():
