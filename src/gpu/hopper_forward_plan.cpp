@@ -43,15 +43,6 @@ const Tile& tile_of(const HopperForwardConfig& config) {
   return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
-/// Whether Q can carry alpha / 2.
-bool scales_query(const warploom_attention& call) {
-  int exponent = 0;
-  const float half_alpha = static_cast<float>(effective_alpha(call)) / 2;
-  // Far from the ends of bfloat16's range, so that products with ordinary values stay exact.
-  return call.op == WARPLOOM_HSTU && call.dtype == WARPLOOM_BFLOAT16 && call.head_dim <= kMaxScaledDim &&
-         std::fabs(std::frexp(half_alpha, &exponent)) == 0.5f && std::abs(exponent) <= 16;
-}
-
 HopperForwardConfig config_of(const warploom_attention& call) {
   HopperForwardConfig config;
   config.score = call.op == WARPLOOM_SOFTMAX ? ScoreKind::softmax : ScoreKind::silu;
@@ -60,7 +51,7 @@ HopperForwardConfig config_of(const warploom_attention& call) {
   config.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
   config.softcap = call.op == WARPLOOM_SOFTMAX && call.softcap > 0;
   config.interval_mask = has_interval_mask(call);
-  config.scaled_query = scales_query(call);
+  config.scaled_query = call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
   return config;
 }
 
@@ -236,6 +227,14 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
           key[9],
           key[10] != 0,
           key[11] != 0};
+}
+
+bool bfloat16_carries_half_alpha(const warploom_attention& call) {
+  int exponent = 0;
+  const float half_alpha = static_cast<float>(effective_alpha(call)) / 2;
+  // Far from the ends of bfloat16's range, so that products with ordinary values stay exact.
+  return call.op == WARPLOOM_HSTU && call.dtype == WARPLOOM_BFLOAT16 &&
+         std::fabs(std::frexp(half_alpha, &exponent)) == 0.5f && std::abs(exponent) <= 16;
 }
 
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
