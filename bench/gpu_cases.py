@@ -450,7 +450,6 @@ SPECIAL_CHECKS = (
     "softmax-graph-capture",
     "softmax-torch-compile",
     "softmax-opcheck",
-    "refused-backward-bias",
     "refused-mixed-devices",
     "refused-misaligned",
     "refused-device-index",
@@ -476,11 +475,26 @@ BACKWARD_SPECIAL_CHECKS = (
     "graph-capture",
     "nan-stays-in-its-sequence",
     "independent-of-the-batch",
+    "bias-autograd",
+    "bias-does-not-leak",
+    "bias-graph-capture",
+    "bias-large-table",
 )
 
 # What gpu_backward_checks.py differentiates.
+# Of those with a bias one or two for each way through the kernels.
+BACKWARD_BIASES = (
+    *("bias-dense", "softmax-bias-dense-delta-q", "bias-dense-misaligned", "bias-dense-broadcast", "bias-dense-D128"),
+    *("softmax-bias-dense-one-head", "softmax-bias-dense-masked", "bias-dense-float32", "softmax-bias-dense-grouped"),
+    *("bias-dense-intervals", "softmax-bias-dense-more-queries", "bias-dense-layout", "softmax-bias-dense-softcap"),
+    *("softmax-bias-packed", "bias-packed-q-delta-q", "bias-packed-many", "bias-packed-used", "bias-packed-layout"),
+    *("bias-bucketed", "softmax-bias-bucketed-delta-q", "bias-time-thresholds", "bias-bucketed-one-head"),
+    *("bias-bucketed-masked", "bias-bucketed-used", "bias-bucketed-far", "bias-bucketed-close"),
+)
 BACKWARD_PROBLEMS = {
-    name: problem for name, problem in PROBLEMS.items() if problem.bias is None and name not in SPLIT_PROBLEMS
+    name: problem
+    for name, problem in PROBLEMS.items()
+    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES)
 }
 # What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
 BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
@@ -637,6 +651,13 @@ BENCHMARKS |= {
         Benchmark(8, 4096, 128, softmax=True, bias=bias),
     )
 }
+BENCHMARKS |= {b.name: b for b in (Benchmark(8, 4096, 256, bias="rab"),)}
+# Of those with a bias the operator with the weaker peer, and of tables one shape.
+BACKWARD_BENCHMARKS = {
+    name: b
+    for name, b in BENCHMARKS.items()
+    if b.bias is None or (not b.softmax and (b.bias == "rab" or (b.dim == 128 and b.shortest is None)))
+}
 
 
 @dataclass(frozen=True)
@@ -711,9 +732,10 @@ def all_items() -> list[Item]:
         for case, problem in SANITIZER_PROBLEMS.items():
             of_tool += both_ways("sanitizer", f"{tool}/{case}", case)
             # The same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
-            if problem.bias is None and "split" not in case:
+            if "split" not in case and (problem.bias is None or tool in ("memcheck", "racecheck")):
                 of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", (*HOPPER_BACKWARD, *BACKWARD)))
-                of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
+                if problem.bias is None:
+                    of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
         # racecheck takes an mbarrier's arrival for that of its own thread only, and knows nothing of the end of a
         # wgmma: where one lane arrives for its warp it reports races that are none. The protocol checker is for those.
         checked = [x for x in of_tool if x.sources[: len(FORWARD)] == FORWARD or x.name.endswith(MMA_ONLY)]
@@ -725,9 +747,7 @@ def all_items() -> list[Item]:
         items.append(Item("bench", name, (*HOPPER_FORWARD, *FORWARD), ours))
     items += [Item("bench", name, (*HOPPER_FORWARD, *FORWARD, *SPLIT), ("warploom",)) for name in DECODES]
     items += [
-        Item("bench", f"{name}/backward", (*HOPPER_BACKWARD, *BACKWARD), ("warploom",))
-        for name, benchmark in BENCHMARKS.items()
-        if benchmark.bias is None
+        Item("bench", f"{name}/backward", (*HOPPER_BACKWARD, *BACKWARD), ("warploom",)) for name in BACKWARD_BENCHMARKS
     ]
     items += [Item("bench", name, GEMM, ("warploom",)) for name in gpu_gemm_cases.BENCHMARKS]
     items += [Item("bench", name, (), implementations) for name, implementations in CEILINGS.items()]

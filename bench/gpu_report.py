@@ -48,11 +48,14 @@ SPLIT = (
     *HOST_FILES,
 )
 BACKWARD = (
+    "kernels/attention/attention_backward_bias_mma.cu",
     "kernels/attention/attention_backward_dq_mma.cu",
     "kernels/attention/attention_backward_mma.cu",
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
+    "kernels/attention/backward_table_sums.cu",
     "src/gpu/backward_around.cpp",
+    "src/gpu/backward_bias_plan.cpp",
     "src/gpu/backward_plan.cpp",
     "src/gpu/backward_tiles.cpp",
     *HOST_FILES,

@@ -14,14 +14,6 @@ namespace warploom {
 using geometry::Interval;
 using ptx::uint32;
 
-template <bool Condition, typename A, typename B>
-struct Either {
-  using Type = A;
-};
-template <typename A, typename B>
-struct Either<false, A, B> {
-  using Type = B;
-};
 using Element = Either<kConfig.bfloat16, ptx::Bfloat16, ptx::Float16>::Type;
 /// The score function.
 using Rows = Either<kConfig.score == ScoreKind::softmax, SoftmaxRows<kConfig.softcap, kConfig.dense_bias>,

@@ -77,10 +77,6 @@ Result<std::vector<gpu::KernelVariant>> kernels_for(const std::string& name, con
     const Result<warploom_attention> call =
         backward ? backward_call(problem, execution) : forward_call(problem, execution);
     if (!call.ok()) return call.status();
-    if (const Status served = gpu::check_served(*call); !served.ok()) {
-      if (backward) break;
-      return Status::invalid_value("case " + name + ": " + served.message());
-    }
     const auto plan = std::make_unique<gpu::GpuPlan>();
     if (Status planned = gpu::choose_plan(*call, device, /*cuda=*/nullptr, *plan); !planned.ok()) return planned;
     for (int n = 0; n < plan->launch_count; ++n) {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "gpu/backward_around.h"
+#include "gpu/backward_bias_plan.h"
 #include "gpu/backward_plan.h"
 #include "gpu/gemm_plan.h"
 #include "gpu/hopper_backward_plan.h"
@@ -16,21 +17,11 @@
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kHopperForward,  &kMmaForward,  &kSplitForward,  &kCombine,
-                                  &kHopperBackward, &kMmaBackward, &kMmaBackwardDq, &kBackwardRowTerms,
-                                  &kBackwardDqSums, &kGemm};
+constexpr std::array kFamilies = {&kHopperForward,  &kMmaForward,      &kSplitForward,      &kCombine,
+                                  &kHopperBackward, &kMmaBackward,     &kMmaBackwardDq,     &kBackwardRowTerms,
+                                  &kBackwardDqSums, &kMmaBackwardBias, &kBackwardTableSums, &kGemm};
 
 }  // namespace
-
-Status check_served(const warploom_attention& call) {
-  if (call.pass == WARPLOOM_BACKWARD && call.bias.kind != WARPLOOM_NO_BIAS) {
-    return Status::runtime_error(
-        "the backward pass of attention with a bias does not run on a GPU yet; without one it does. Move the tensors "
-        "to "
-        "the CPU, which serves everything");
-  }
-  return {};
-}
 
 Status choose_plan(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda, GpuPlan& plan) {
   if (device.major < 8) {

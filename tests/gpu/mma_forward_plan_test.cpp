@@ -159,23 +159,6 @@ TEST(Plan, MoreTilesThanALaunchTakesIsRefused) {
   EXPECT_NE(status.message().find("Split the batch"), std::string::npos);
 }
 
-TEST(Plan, WhatIsNotServedIsNamed) {
-  const auto refusal = [](auto change) {
-    warploom_attention call = call_of(1, 8, 1, 64);
-    change(call);
-    const Status status = check_served(call);
-    EXPECT_EQ(status.code(), StatusCode::runtime_error);
-    return status.message();
-  };
-  const std::string backward = refusal([](auto& c) {
-    c.pass = WARPLOOM_BACKWARD;
-    c.bias.kind = WARPLOOM_DENSE_BIAS;
-  });
-  EXPECT_NE(backward.find("backward"), std::string::npos);
-  EXPECT_NE(backward.find("bias"), std::string::npos);
-  EXPECT_TRUE(check_served(call_of(1, 8, 1, 64)).ok());
-}
-
 TEST(Plan, DevicesBeforeAmpereAndUnknownArchitecturesAreRefused) {
   DeviceInfo old = device_of("sm_80");
   old.major = 7;
