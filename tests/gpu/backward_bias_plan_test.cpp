@@ -116,7 +116,9 @@ TEST(BackwardBiasPlan, WhatPairsShareIsSummedAndNothingIsCleared) {
               (Families{&kMmaBackward, &kMmaBackwardBias, deterministic ? &kMmaBackwardDq : &kBackwardDqSums}));
     EXPECT_FALSE(main_config(*plan).bias_gradient);
     EXPECT_EQ(plan->launches[1].ctas, 8 * 16 * 16);  // tiles of 64
-    if (deterministic) EXPECT_EQ(plan->scratch_bytes, 0u);
+    if (deterministic) {
+      EXPECT_EQ(plan->scratch_bytes, 0u);
+    }
   }
   call.bias.batch = 1;
   EXPECT_EQ(plan_of(call)->launches[1].ctas, 16 * 16);
