@@ -12,32 +12,17 @@
 #include "gpu/backward_plan.h"
 #include "gpu/backward_tiles.h"
 #include "gpu/choose_plan.h"
-#include "gpu/reference_device.h"
+#include "plan_calls.h"
 
 namespace warploom::gpu {
 namespace {
 
-using Families = std::vector<const KernelFamily*>;
 alignas(16) char memory[256];
-
-DeviceInfo device_of(const char* architecture) {
-  return *reference_device(*parse_architecture(architecture));
-}
 
 /// A jagged HSTU call backward with a dense bias of its own for each sequence and head; planning reads no pointer.
 warploom_attention call_of(int64_t batch, int64_t length, int64_t heads, int64_t dim) {
-  warploom_attention call;
-  warploom_attention_init(&call);
+  warploom_attention call = jagged_call(batch, length, heads, dim);
   call.pass = WARPLOOM_BACKWARD;
-  call.device = WARPLOOM_CUDA;
-  call.dtype = WARPLOOM_BFLOAT16;
-  call.batch = batch;
-  call.heads = call.key_heads = heads;
-  call.head_dim = call.value_dim = dim;
-  call.total_q = call.total_k = batch * length;
-  call.max_seqlen_q = call.max_seqlen_k = length;
-  call.cu_seqlens_q = memory;
-  call.right = 0;
   warploom_bias& bias = call.bias;
   bias.kind = WARPLOOM_DENSE_BIAS;
   bias.dtype = WARPLOOM_BFLOAT16;
@@ -70,12 +55,6 @@ std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call) {
   const Status status = choose_plan(call, device_of("sm_90a"), nullptr, *plan);
   EXPECT_TRUE(status.ok()) << status.message();
   return plan;
-}
-
-Families families_of(const GpuPlan& plan) {
-  Families result;
-  for (int n = 0; n < plan.launch_count; ++n) result.push_back(plan.launches[static_cast<size_t>(n)].family);
-  return result;
 }
 
 BackwardConfig main_config(const GpuPlan& plan) {

@@ -9,35 +9,16 @@
 #include <string>
 
 #include "gpu/choose_plan.h"
-#include "gpu/reference_device.h"
+#include "plan_calls.h"
 #include "warploom/warploom.h"
 
 namespace warploom::gpu {
 namespace {
 
-DeviceInfo device_of(const char* architecture) {
-  return *reference_device(*parse_architecture(architecture));
-}
-
 /// A jagged HSTU forward call on a GPU; planning reads none of its pointers.
 warploom_attention call_of(int64_t batch, int64_t max_seqlen, int64_t heads, int64_t head_dim) {
-  alignas(16) static char memory[16];
-  warploom_attention call;
-  warploom_attention_init(&call);
-  call.device = WARPLOOM_CUDA;
-  call.dtype = WARPLOOM_BFLOAT16;
-  call.batch = batch;
-  call.heads = call.key_heads = heads;
-  call.head_dim = call.value_dim = head_dim;
-  call.total_q = call.total_k = batch * max_seqlen;
-  call.max_seqlen_q = call.max_seqlen_k = max_seqlen;
-  call.cu_seqlens_q = memory;
-  call.right = 0;
-  for (warploom_tensor* tensor : {&call.q, &call.k, &call.v, &call.out}) {
-    tensor->data = memory;
-    tensor->row_stride = heads * head_dim;
-    tensor->head_stride = head_dim;
-  }
+  warploom_attention call = jagged_call(batch, max_seqlen, heads, head_dim);
+  give_rows(call, {&call.q, &call.k, &call.v, &call.out});
   return call;
 }
 
