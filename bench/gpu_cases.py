@@ -381,7 +381,10 @@ def _split_problems() -> list[Problem]:
         *(
             Problem(f"D{d}-Dv{dv}-L{n}", slots_q=queries(n), slots_k=long_k, dim=d, value_dim=dv, bfloat16=n == 2)
             for d, dv, n in (
+                (8, 16, 2),
                 (40, 72, 30),
+                (64, 256, 2),
+                (192, 192, 30),
                 (192, 128, 3),
                 (256, 256, 2),
                 (256, 248, 64),
@@ -389,6 +392,7 @@ def _split_problems() -> list[Problem]:
         ),
         Problem("dense", layout="dense", slots_q=(2,) * 3, slots_k=(2000,) * 3),
         Problem("dense-transposed", layout="dense_transposed", slots_q=(17,) * 2, slots_k=(3001,) * 2, **grouped),
+        Problem("layout-gaps", layout="gaps", slots_q=queries(7), slots_k=long_k, dim=40, value_dim=72),
     ]
     scores = [
         *(Problem(f"tail{z:+g}", constant_score=z, divisor=1.0, slots_q=(3,), slots_k=(1000,)) for z in (-4.0, -20.0)),
@@ -403,13 +407,15 @@ def _split_problems() -> list[Problem]:
         )
         for form, n in (
             ("dense-q", 2),
+            ("dense-float32", 33),
             ("packed", 33),
-            ("dense-float32", 9),
-            ("bucketed", 40),
+            ("packed-q", 2),
+            ("bucketed", 9),
+            ("time", 40),
         )
     ]
-    kept = [p for p in problems if p.divisor is None][1::2]
-    softmax = [replace(p, name=f"softmax-{p.name}", softmax=True) for p in (*kept, *biased)]
+    kept = [p for p in problems if p.divisor is None]
+    softmax = [replace(p, name=f"softmax-{p.name}", softmax=True) for n, p in enumerate((*kept, *biased))]
     softmax += [
         Problem("softmax-more-queries", softmax=True, slots_q=(64, 10, 5), slots_k=(30, 5, 0), right=None),
         Problem("softmax-softcap", softmax=True, slots_q=queries(9), slots_k=long_k, softcap=3.0, **grouped),
@@ -450,6 +456,7 @@ SPECIAL_CHECKS = (
     "softmax-graph-capture",
     "softmax-torch-compile",
     "softmax-opcheck",
+    "refused-backward-bias",
     "refused-mixed-devices",
     "refused-misaligned",
     "refused-device-index",
@@ -461,6 +468,7 @@ SPLIT_CHECKS = ("independent-of-the-batch", "repeated-bitwise", "graph-capture",
 # The same of gpu_torch_checks.py.
 TORCH_CHECKS = (
     "autograd",
+    "compiled-step",
     "softmax-opcheck",
     "backward-side-stream",
     "graph-of-a-step",
@@ -475,29 +483,12 @@ BACKWARD_SPECIAL_CHECKS = (
     "graph-capture",
     "nan-stays-in-its-sequence",
     "independent-of-the-batch",
-    "bias-autograd",
-    "bias-does-not-leak",
-    "bias-graph-capture",
-    "bias-large-table",
 )
 
 # What gpu_backward_checks.py differentiates.
-# Of those with a bias one or two for each way through the kernels.
-BACKWARD_BIASES = (
-    *("bias-dense", "softmax-bias-dense-delta-q", "bias-dense-misaligned", "bias-dense-broadcast", "bias-dense-D128"),
-    *("softmax-bias-dense-one-head", "softmax-bias-dense-masked", "bias-dense-float32", "softmax-bias-dense-grouped"),
-    *("bias-dense-intervals", "softmax-bias-dense-more-queries", "bias-dense-layout", "softmax-bias-dense-softcap"),
-    *("softmax-bias-packed", "bias-packed-q-delta-q", "bias-packed-many", "bias-packed-used", "bias-packed-layout"),
-    *("bias-bucketed", "softmax-bias-bucketed-delta-q", "bias-time-thresholds", "bias-bucketed-one-head"),
-    *("bias-bucketed-masked", "bias-bucketed-used", "bias-bucketed-far", "bias-bucketed-close"),
-)
 BACKWARD_PROBLEMS = {
-    name: problem
-    for name, problem in PROBLEMS.items()
-    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES)
+    name: problem for name, problem in PROBLEMS.items() if problem.bias is None and name not in SPLIT_PROBLEMS
 }
-# What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
-BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
 
 # Functions of gpu_device_tests.py -> the file of kernels they run.
 DEVICE_TESTS = {
@@ -579,7 +570,19 @@ SANITIZER_PROBLEMS = {
             bias="bucketed",
         ),
         # Short queries beside a long one: three kernels and the one that adds up.
-        Problem("softmax-D64-split", slots_q=(1, 20, 0, 70, 3), slots_k=(600, 300, 5, 70, 257), softmax=True),
+        Problem("hstu-D64-split", slots_q=(1, 20, 0, 70, 3), slots_k=(600, 300, 5, 70, 257)),
+        Problem(
+            "softmax-D128-split",
+            slots_q=(2, 40),
+            slots_k=(520, 300),
+            used_q=(1, 40),
+            used_k=(520, 290),
+            dim=128,
+            value_dim=128,
+            bfloat16=False,
+            softmax=True,
+            extra_rows=5,
+        ),
     )
 }
 
@@ -651,13 +654,6 @@ BENCHMARKS |= {
         Benchmark(8, 4096, 128, softmax=True, bias=bias),
     )
 }
-BENCHMARKS |= {b.name: b for b in (Benchmark(8, 4096, 256, bias="rab"),)}
-# Of those with a bias the operator with the weaker peer, and of tables one shape.
-BACKWARD_BENCHMARKS = {
-    name: b
-    for name, b in BENCHMARKS.items()
-    if b.bias is None or (not b.softmax and (b.bias == "rab" or (b.dim == 128 and b.shortest is None)))
-}
 
 
 @dataclass(frozen=True)
@@ -682,8 +678,10 @@ class Decode:
 DECODES = {
     b.name: b
     for b in (
-        Decode(1, 1, 131072, 8),
-        Decode(8, 16, 131072, 1),
+        Decode(1, 1, 131072, 1),
+        Decode(32, 1, 8192, 8),
+        Decode(8, 16, 32768, 8),
+        Decode(4, 64, 32768, 8),
         Decode(8, 16, 32768, 8, softmax=False),
     )
 }
@@ -692,19 +690,13 @@ CEILINGS = {"copy-4GiB": ("torch",)}
 GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
 
 
-def _has_mapped_bias(p: Problem) -> bool:
-    """Whether a tensor map describes the bias, so that the Hopper kernel takes it."""
-    mapped = p.bias == "dense" and not p.bias_float32 and p.bias_offset == 0
-    return mapped and p.intervals is None and p.softcap is None
-
-
 def both_ways(section: str, name: str, case: str) -> list[Item]:
-    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias has
-    one entry: most go to the latter anyway, and those that do not are few forms of what others check there."""
+    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias goes to
+    the latter anyway."""
     problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
     split = SPLIT if problem is None or problem.slots_k is not None else ()
     if problem is not None and problem.bias is not None:
-        return [Item(section, name, (*(HOPPER_FORWARD if _has_mapped_bias(problem) else ()), *FORWARD, *split))]
+        return [Item(section, name, (*FORWARD, *split))]
     chosen = HOPPER_FORWARD if problem is not None else (*HOPPER_FORWARD, *FORWARD)
     return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
 
@@ -720,8 +712,7 @@ def all_items() -> list[Item]:
     items += [Item("checks", f"split-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_CHECKS]
     for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS):
         items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD)))
-        if name.startswith(BACKWARD_BOTH_WAYS):
-            items.append(Item("checks", f"backward-{name}{MMA_ONLY}", BACKWARD))
+        items.append(Item("checks", f"backward-{name}{MMA_ONLY}", BACKWARD))
     items += [
         Item("checks", f"torch-{name}", (*HOPPER_FORWARD, *FORWARD, *HOPPER_BACKWARD, *BACKWARD))
         for name in TORCH_CHECKS
@@ -732,10 +723,9 @@ def all_items() -> list[Item]:
         for case, problem in SANITIZER_PROBLEMS.items():
             of_tool += both_ways("sanitizer", f"{tool}/{case}", case)
             # The same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
-            if "split" not in case and (problem.bias is None or tool in ("memcheck", "racecheck")):
+            if problem.bias is None and "split" not in case:
                 of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", (*HOPPER_BACKWARD, *BACKWARD)))
-                if problem.bias is None:
-                    of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
+                of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
         # racecheck takes an mbarrier's arrival for that of its own thread only, and knows nothing of the end of a
         # wgmma: where one lane arrives for its warp it reports races that are none. The protocol checker is for those.
         checked = [x for x in of_tool if x.sources[: len(FORWARD)] == FORWARD or x.name.endswith(MMA_ONLY)]
@@ -747,7 +737,9 @@ def all_items() -> list[Item]:
         items.append(Item("bench", name, (*HOPPER_FORWARD, *FORWARD), ours))
     items += [Item("bench", name, (*HOPPER_FORWARD, *FORWARD, *SPLIT), ("warploom",)) for name in DECODES]
     items += [
-        Item("bench", f"{name}/backward", (*HOPPER_BACKWARD, *BACKWARD), ("warploom",)) for name in BACKWARD_BENCHMARKS
+        Item("bench", f"{name}/backward", (*HOPPER_BACKWARD, *BACKWARD), ("warploom",))
+        for name, benchmark in BENCHMARKS.items()
+        if benchmark.bias is None
     ]
     items += [Item("bench", name, GEMM, ("warploom",)) for name in gpu_gemm_cases.BENCHMARKS]
     items += [Item("bench", name, (), implementations) for name, implementations in CEILINGS.items()]

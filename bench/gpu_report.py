@@ -48,14 +48,11 @@ SPLIT = (
     *HOST_FILES,
 )
 BACKWARD = (
-    "kernels/attention/attention_backward_bias_mma.cu",
     "kernels/attention/attention_backward_dq_mma.cu",
     "kernels/attention/attention_backward_mma.cu",
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
-    "kernels/attention/backward_table_sums.cu",
     "src/gpu/backward_around.cpp",
-    "src/gpu/backward_bias_plan.cpp",
     "src/gpu/backward_plan.cpp",
     "src/gpu/backward_tiles.cpp",
     *HOST_FILES,
@@ -72,13 +69,16 @@ HOPPER_FORWARD = (
 )
 # The Hopper kernels of the backward pass, which take what they can of its calls there.
 HOPPER_BACKWARD = (
+    "kernels/attention/attention_backward_dq_hopper.cu",
     "kernels/attention/attention_backward_hopper.cu",
+    "kernels/attention/attention_backward_keys_hopper.cu",
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
     "src/gpu/attention_maps.cpp",
     "src/gpu/backward_around.cpp",
     "src/gpu/hopper_backward_plan.cpp",
     "src/gpu/hopper_backward_plan.h",
+    "src/gpu/hopper_two_kernel_plan.cpp",
     "src/gpu/tensor_map.cpp",
     *HOST_FILES,
 )

@@ -52,7 +52,7 @@ struct Consumer {
 
   float dk[kConfig.head_dim / 2];
   float dv[kConfig.value_dim / 2];
-  WarpExponents exponents;
+  int probability_exponent;  // float16: what the warp's P was divided by
 
   /// Starts this consumer's columns of dS K, over Count times 16 keys of the item.
   template <int Count>
@@ -86,9 +86,15 @@ struct Consumer {
     }
   }
 
+  /// The warpgroup's products with a tile have ended, and its lanes have read the notes.
+  __device__ __forceinline__ void release_tile() const {
+    free_barrier_arrive(at.slot());
+    if (thread_of_warpgroup() == 0) shared.tiles.release(at);
+  }
+
   /// After the products with a score tile; in float16 every lane has read its exponents.
   __device__ __forceinline__ void release_scores(const ScoreRing::Cursor& tile) const {
-    if (!kConfig.bfloat16 || threadIdx.x % kWarpgroup == 0) shared.scores.release(tile);
+    if (!kConfig.bfloat16 || thread_of_warpgroup() == 0) shared.scores.release(tile);
   }
 
   /// float16: whether a warp's part of dS was divided.
@@ -121,14 +127,18 @@ struct Consumer {
     }
   }
 
+  /// float16: by what the warp's part of the dS in a score tile was divided.
+  __device__ __forceinline__ void note_exponent(int exponent) const {
+    if constexpr (kConfig.bfloat16) return;
+    if (threadIdx.x % 32 == 0) shared.exponent(score_at.slot(), who * 4 + thread_of_warpgroup() / 32) = exponent;
+    __syncwarp();
+  }
+
   /// The warp's part of dS to both consumers.
-  __device__ __forceinline__ void hand_over(const PackedScores<kQueries>& ds) {
-    const int warp = thread_of_warpgroup() / 32, buffer = score_at.slot();
+  __device__ __forceinline__ void hand_over(const PackedScores<kQueries>& ds, int exponent) const {
     shared.scores.wait_empty(score_at);
-    store_transposed(shared.score_tile(buffer), kQueries, 0, who * 64 + warp * 16, ds);
-    if constexpr (!kConfig.bfloat16) {
-      if (threadIdx.x % 32 == 0) shared.exponent(buffer, who * 4 + warp) = exponents.gradient;
-    }
+    store_transposed(shared.score_tile(score_at.slot()), kQueries, 0, who * 64 + thread_of_warpgroup() / 32 * 16, ds);
+    note_exponent(exponent);
     ptx::fence_proxy_async_shared();
     __syncwarp();
     if (threadIdx.x % 32 == 0) shared.scores.publish(score_at);
@@ -168,7 +178,9 @@ struct Consumer {
     const bool is_masked = (flags & kQueryTileMasked) != 0;
     const uint32* const visible = shared.visible(stage) + (who * 2 + warp / 2) * kQueries;
     const int first_bit = warp % 2 * 16;
+    int gradient_exponent = 0;
     if constexpr (!kConfig.bfloat16) {
+      if constexpr (!IsFirst) gradient_exponent = shared.exponent(score_at.before().slot(), who * 4 + warp);
       // Before the exponents: they must not depend on what is invisible.
       if (is_masked)
         for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
@@ -177,8 +189,8 @@ struct Consumer {
           if ((mask & 1) == 0) s_pair[0] = dp_pair[0] = 0;
           if ((mask >> 16) == 0) s_pair[1] = dp_pair[1] = 0;
         });
-      if constexpr (!kConfig.softmax) fit_float16(flat(s), dv, exponents.probability);  // else at most 1
-      fit_float16(flat(dp), dk, exponents.gradient);
+      if constexpr (!kConfig.softmax) fit_float16(flat(s), dv, probability_exponent);  // else at most 1
+      fit_float16(flat(dp), dk, gradient_exponent);
     }
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
@@ -190,7 +202,11 @@ struct Consumer {
         });
     }
 
-    if constexpr (kConfig.accumulate_dq) hand_over(ds);
+    if constexpr (kConfig.accumulate_dq) {
+      hand_over(ds, gradient_exponent);
+    } else {
+      note_exponent(gradient_exponent);
+    }
     const int dq_tile = shared.note(stage).dq_tile;
 
     ptx::wgmma_fence();
@@ -207,7 +223,7 @@ struct Consumer {
     ptx::wgmma_commit_group();
     if constexpr (IsFirst || !kConfig.bfloat16 || !kConfig.accumulate_dq) {
       ptx::wgmma_wait_group<0>(dk, dv);
-      free_barrier_arrive(at.slot());
+      release_tile();
       if constexpr (kConfig.accumulate_dq && !IsFirst) finish_dq(dq_tile_before);
     } else {
       const ScoreRing::Cursor before = score_at.before();
@@ -215,7 +231,7 @@ struct Consumer {
       float dq[kDqColumns / 2];
       issue_dq<kKeys / 16>(dq, before.slot());
       ptx::wgmma_wait_group<1>(dk, dv);
-      free_barrier_arrive(at.slot());
+      release_tile();
       ptx::wgmma_wait_group<0>(dq);
       release_scores(before);
       add_dq(dq, dq_tile_before);
@@ -255,8 +271,8 @@ struct Consumer {
     const Work& work = shared.item(item_at.slot()).work;
     float key_factor = params.backward.score_factor, value_factor = params.backward.probability_factor;
     if constexpr (!kConfig.bfloat16) {
-      key_factor *= power_of_two(exponents.gradient);
-      value_factor *= power_of_two(exponents.probability);
+      key_factor *= power_of_two(shared.exponent(score_at.before().slot(), who * 4 + thread_of_warpgroup() / 32));
+      value_factor *= power_of_two(probability_exponent);
     }
     const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) % kWarpgroup;
 #pragma unroll
@@ -277,7 +293,7 @@ struct Consumer {
     int flags = shared.note(at.slot()).flags;
     const bool is_seen = (flags & kQueryTileSeen) != 0;
     if (is_seen) {
-      exponents = {};
+      probability_exponent = 0;
       shared.keys.wait_full(key_at);
       if constexpr (kConfig.scaled_key) scale_keys();
       int dq_tile = step<true>(flags, 0);
@@ -290,7 +306,7 @@ struct Consumer {
       shared.keys.release(key_at);
       key_at.advance();
     } else {
-      free_barrier_arrive(at.slot());
+      release_tile();
       at.advance();
     }
     store_gradients(is_seen);
@@ -315,9 +331,9 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   const Shared shared(dynamic);
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
-    shared.items.init(kReaders + 32);  // and the loader
-    shared.keys.init(kReaders, 32);
-    shared.tiles.init(1, 32);
+    shared.items.init(kReaders + 64);  // and loader and annotator
+    shared.keys.init(kReaders);
+    shared.tiles.init(kConfig.consumers, 1 + 32);  // written by the loader and the annotator's lanes
     shared.scores.init(kConfig.bfloat16 ? kConfig.consumers : kReaders, kReaders / 32);
     ptx::mbarrier_init(shared.request, 1);
     ptx::mbarrier_init(shared.landing, 1);
@@ -335,6 +351,9 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     } else if (warp == 1) {
       Loader loader{params, shared, lane, {}, {}};
       loader.run();
+    } else if (warp == 2) {
+      Annotator annotator{params, shared, lane, {}};
+      annotator.run();
     }
   } else {
     ptx::setmaxnreg_inc<232>();

@@ -46,12 +46,6 @@ struct ScoreScale {
   float alpha, softcap;
 };
 
-/// Biased: the scores have their alpha.
-template <bool Biased>
-__device__ __forceinline__ ScoreScale score_scale(const AttentionCall& call) {
-  return {Biased ? 1.0f : call.alpha, call.softcap};
-}
-
 /// From S and dP of some blocks of an accumulator to P and dS. terms(m, n, i): of the query of that element, softmax's
 /// lse and delta as a float2.
 template <bool Capped, int M, int N, typename Terms>
@@ -65,7 +59,6 @@ __device__ __forceinline__ void apply_softmax(ScoreScale scale, float (&s)[M][N]
       for (int i = 0; i < 4; ++i) {
         const float2 term = terms(m, n, i);
         if constexpr (Capped) {
-          // Not a rounded division, whose code takes registers: the last bit is lost in tanh anyway.
           softmax_capped_slope(__fdividef(scale.alpha, scale.softcap), scale.softcap, term.x, term.y, s[m][n][i],
                                dp[m][n][i]);
         } else {
@@ -74,19 +67,6 @@ __device__ __forceinline__ void apply_softmax(ScoreScale scale, float (&s)[M][N]
       }
     }
   }
-}
-
-/// Adds R to Q K^T: HSTU's sum is z / 2, softmax's is S.
-struct BiasedScale {
-  float of_score, of_bias;
-
-  __device__ __forceinline__ float of(float score, float r) const { return fmaf(score, of_score, r * of_bias); }
-};
-
-template <bool Softmax>
-__device__ __forceinline__ BiasedScale biased_scale(const AttentionCall& call) {
-  const float factor = Softmax ? 1.0f : 0.5f;
-  return {factor * call.alpha, factor * call.bias.scale};
 }
 
 /// The same for HSTU. AlwaysExact: whatever the scores are; else only where the warp has one far down. Halved: s is z /

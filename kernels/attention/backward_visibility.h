@@ -76,9 +76,8 @@ struct IntervalQueryWalk {
 
 /// For a tile of QueryRows queries and KeyRows keys: visible[key * QueryRows / 32 + n] has bit b set where query
 /// 32 n + b sees the key. whole[n]: those 32 queries see every key, and their words are not written. Rows from `rows`
-/// on see nothing; unless MustExist they do not keep the others from being whole. row_of(query) gives a SequenceRow or
-/// IntervalRow. A barrier must follow.
-template <int QueryRows, int KeyRows, int Threads, bool MustExist, typename RowOf>
+/// on see nothing. row_of(query) gives a SequenceRow or IntervalRow. A barrier must follow.
+template <int QueryRows, int KeyRows, int Threads, typename RowOf>
 __device__ __forceinline__ void write_visibility(RowOf row_of, int rows, int first_key, unsigned* visible, int* whole) {
   constexpr int kQueryWords = QueryRows / 32;
   constexpr int kBlocks = kQueryWords * (KeyRows / 32);
@@ -89,7 +88,7 @@ __device__ __forceinline__ void write_visibility(RowOf row_of, int rows, int fir
     const int query = word * 32 + lane;
     const bool exists = query < rows;
     const auto row = row_of(exists ? query : 0);
-    const bool all = __all_sync(kAllLanes, exists ? row.sees_all({first_key, first_key + KeyRows}) : !MustExist);
+    const bool all = __all_sync(kAllLanes, !exists || row.sees_all({first_key, first_key + KeyRows}));
     if (key_block == 0 && lane == 0) whole[word] = all;
     if (all) continue;
     const unsigned mine = exists ? row.bits(first_key + key_block * 32) : 0;

@@ -1,7 +1,5 @@
-// The producer of the Hopper backward kernels over tiles of keys: two warps, the scheduler and the loader.
-//
-// All lanes that write or read what a barrier guards arrive on it, though one could for its warp: a race checker
-// credits an arrival to its own thread only.
+// The producer of the Hopper backward kernels over tiles of keys: three warps, the scheduler, the loader and the
+// annotator.
 //
 // The loader sees to it that consumers meet no row that is not the sequence's: rows past its end are zeroed in shared
 // memory before the tile is handed over, since 0 * NaN is not 0.
@@ -75,7 +73,12 @@ struct MaskingOf<true> {
 };
 using Masking = MaskingOf<kConfig.interval_mask>::Type;
 
-/// Zeros the rows of a tile from `valid` on. One warp; arrivals of all its lanes must follow.
+/// The query tile of an item after `tile`; {-1, 0} stands before the first one. Kept, a walk would take registers.
+__device__ __forceinline__ QueryTile next_tile(const HopperBackwardParams& params, const Item& item, QueryTile tile) {
+  return Masking::walk(params.backward.call, item).next(tile);
+}
+
+/// Zeros the rows of a tile from `valid` on. One warp; a proxy fence must follow.
 template <int Rows, int Dim>
 __device__ __forceinline__ void zero_rows_from(uint32 tile, int valid, int lane) {
   constexpr int kChunks = geometry::panels_of(Dim) * geometry::kPanelChunks;
@@ -83,7 +86,6 @@ __device__ __forceinline__ void zero_rows_from(uint32 tile, int valid, int lane)
   for (int i = valid * kChunks + lane; i < Rows * kChunks; i += 32) {
     ptx::store_shared_16(tile + geometry::swizzled_offset(Rows, i / kChunks, i % kChunks), uint4{0, 0, 0, 0});
   }
-  ptx::fence_proxy_async_shared();
 }
 
 // The scheduler: one warp that takes work items from the device counter and says what they are. It takes the next one
@@ -150,7 +152,7 @@ struct Scheduler {
   }
 };
 
-// The loader: one warp that loads K and V of the items, and the query tiles that see them.
+// The loader: one warp that loads K and V of the items, and Q and dO of the query tiles that see them.
 
 struct Loader {
   const HopperBackwardParams& params;
@@ -160,15 +162,23 @@ struct Loader {
   KeyRing::Cursor key_at;
   uint32 landings = 0;
 
-  /// Until the consumers have read what was in the stage. A named barrier, since every lane of theirs reads notes: as
-  /// many arrivals on an mbarrier would take longer than the tile's scores.
-  __device__ __forceinline__ void wait_free() const {
-    if (at.passed >= kConfig.stages) free_barrier_sync(at.slot());
-  }
-
-  __device__ __forceinline__ void wait_landing() {
+  /// Loads what `load(barrier)` asks for, `bytes` of it, and hands it over by `full`. Where some of the rows are not
+  /// the sequence's, `zero()` runs in between.
+  template <typename Load, typename Zero>
+  __device__ __forceinline__ void transfer(uint32 full, int bytes, bool is_short, Load load, Zero zero) {
+    const uint32 barrier = is_short ? shared.landing : full;
+    if (lane == 0) {
+      ptx::mbarrier_arrive_expect_tx(barrier, bytes);
+      load(barrier);
+    }
+    __syncwarp();
+    if (!is_short) return;
     ptx::mbarrier_wait(shared.landing, landings & 1);
     ++landings;
+    zero();
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(full);
   }
 
   /// K and V of an item.
@@ -179,118 +189,168 @@ struct Loader {
     constexpr int kBytes =
         geometry::tile_bytes(kKeys, kConfig.head_dim) + geometry::tile_bytes(kKeys, kConfig.value_dim);
     shared.keys.wait_empty(key_at);
-    const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(0);
-    if (lane == 0) {
-      if (left < kKeys) {
-        ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
-      } else {
-        ptx::mbarrier_expect_tx(barrier, kBytes);
-      }
-      tile::tma_load_rows<kKeys, kConfig.head_dim>(&params.key, shared.key(), barrier, first, work.head, item.sequence);
-      tile::tma_load_rows<kKeys, kConfig.value_dim>(&params.value, shared.value(), barrier, first, work.head,
-                                                    item.sequence);
-    }
-    if (left < kKeys) {
-      // V needs none of it: what its rows lead to is masked.
-      wait_landing();
-      zero_rows_from<kKeys, kConfig.head_dim>(shared.key(), static_cast<int>(left), lane);
-    }
-    __syncwarp();
-    shared.keys.publish(key_at);
+    transfer(
+        shared.keys.full(0), kBytes, left < kKeys,
+        [&](uint32 barrier) {
+          tile::tma_load_rows<kKeys, kConfig.head_dim>(&params.key, shared.key(), barrier, first, work.head,
+                                                       item.sequence);
+          tile::tma_load_rows<kKeys, kConfig.value_dim>(&params.value, shared.value(), barrier, first, work.head,
+                                                        item.sequence);
+        },
+        // V needs none of it: what its rows lead to is masked.
+        [&] { zero_rows_from<kKeys, kConfig.head_dim>(shared.key(), static_cast<int>(left), lane); });
     key_at.advance();
   }
 
-  /// Q, dO, and what is known of the rows.
-  __device__ __forceinline__ void load_queries(const Item& item, QueryTile tile, bool is_last) {
+  __device__ __forceinline__ void load_queries(const Item& item, QueryTile tile) {
+    const Work& work = item.work;
+    const int head = work.head * params.backward.call.heads_per_key_head + tile.head;
+    const int first = tile.number * kQueries, left = work.mask.seqlen_q - first;
+    const int row = static_cast<int>(work.tensor_q) + first, sequence = item.sequence, stage = at.slot();
+    shared.tiles.wait_empty(at);
+    transfer(
+        shared.tiles.full(stage), kMap.query_bytes + kMap.dout_bytes, left < kQueries,
+        [&](uint32 barrier) {
+          tile::tma_load_rows<kQueries, kConfig.head_dim>(&params.query, shared.query(stage), barrier, row, head,
+                                                          sequence);
+          tile::tma_load_rows<kQueries, kConfig.value_dim>(&params.dout, shared.dout(stage), barrier, row, head,
+                                                           sequence);
+        },
+        [&] {
+          zero_rows_from<kQueries, kConfig.head_dim>(shared.query(stage), left, lane);
+          zero_rows_from<kQueries, kConfig.value_dim>(shared.dout(stage), left, lane);
+        });
+    at.advance();
+  }
+
+  __device__ __forceinline__ void load(const Item& item) {
+    QueryTile tile = next_tile(params, item, {-1, 0});
+    if (tile.number < 0) {  // no query sees the item; the note says so
+      shared.tiles.wait_empty(at);
+      if (lane == 0) shared.tiles.publish(at);
+      at.advance();
+      return;
+    }
+    // The first tile may come while the item before still needs its K and V.
+#pragma unroll 1
+    for (bool is_first = true; tile.number >= 0; is_first = false) {
+      load_queries(item, tile);
+      if (is_first) load_keys(item);
+      tile = next_tile(params, item, tile);
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    for (ItemRing::Cursor item_at;; item_at.advance()) {
+      shared.items.wait_full(item_at);
+      const Item& item = shared.item(item_at.slot());
+      if (item.is_end) return;
+      if (lane == 0) ptx::mbarrier_arrive(shared.request);
+      load(item);
+      shared.items.release(item_at);
+    }
+  }
+};
+
+// The annotator: one warp that writes what is known of the rows of each query tile.
+
+struct Annotator {
+  const HopperBackwardParams& params;
+  const Shared& shared;
+  const int lane;
+  TileRing::Cursor at;
+
+  static constexpr int kRowsOfLane = kQueries / 32;
+  /// Rows' terms are asked for a tile ahead, since they come from far; not under lists of intervals, which take the
+  /// registers.
+  static constexpr bool kAhead = !kConfig.interval_mask;
+  static constexpr int kUnroll = kAhead ? 4 : 1;
+  /// Softmax's, or the divisor in `delta`, of rows lane, 32 + lane, ...
+  struct Terms {
+    SoftmaxRowTerms of_row[kRowsOfLane];
+  };
+
+  /// Until the consumers have read what was in the stage. A named barrier, since every lane of theirs reads it.
+  __device__ __forceinline__ void wait_free() const {
+    if (at.passed >= kConfig.stages) free_barrier_sync(at.slot());
+  }
+
+  __device__ __forceinline__ SoftmaxRowTerms load_terms(const Work& work, QueryTile tile, int row_of_tile) const {
+    const AttentionCall& call = params.backward.call;
+    const long long row = tile.number * kQueries + row_of_tile;
+    SoftmaxRowTerms terms{__int_as_float(0x7f800000), 0};
+    if (tile.number < 0 || row >= work.mask.seqlen_q) return terms;
+    if constexpr (kConfig.softmax) {
+      const int head = work.head * call.heads_per_key_head + tile.head;
+      terms = params.backward.row_terms[head * call.total_q + work.first_q + row];
+    } else if (call.divisor_rows != nullptr) {
+      terms.delta = call.divisor_rows[work.first_q + row];
+    }
+    return terms;
+  }
+  __device__ __forceinline__ Terms load_terms(const Work& work, QueryTile tile) const {
+    Terms terms;
+#pragma unroll
+    for (int i = 0; i < kRowsOfLane; ++i) terms.of_row[i] = load_terms(work, tile, i * 32 + lane);
+    return terms;
+  }
+
+  __device__ __forceinline__ void annotate(const Item& item, QueryTile tile, const Terms& terms, bool is_last) {
     const Work& work = item.work;
     const AttentionCall& call = params.backward.call;
     const int head = work.head * call.heads_per_key_head + tile.head;
     const int first = tile.number * kQueries, rows = geometry::min_of(work.mask.seqlen_q - first, kQueries);
     const int first_key = static_cast<int>(work.first_row);
-    const long long batch_row = work.first_q + first;
-    constexpr int kRowsOfLane = kQueries / 32;
-
-    // Asked for before the wait, which hides the way.
-    SoftmaxRowTerms terms[kRowsOfLane];
-#pragma unroll
-    for (int i = 0; i < kRowsOfLane; ++i) {
-      const int row = i * 32 + lane;
-      terms[i] = {__int_as_float(0x7f800000), 0};
-      if (row >= rows) continue;
-      if constexpr (kConfig.softmax) {
-        terms[i] = params.backward.row_terms[head * call.total_q + batch_row + row];
-      } else if (call.divisor_rows != nullptr) {
-        terms[i].delta = call.divisor_rows[batch_row + row];
-      }
-    }
     const bool is_whole =
         Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
-
-    wait_free();
+    const int dq_tile =
+        static_cast<int>(dq_sums_offset(work.first_q, work.sequence, tile.number,
+                                        call.schedule.heads * call.heads_per_key_head, head, kQueries, 1) /
+                         kQueries);
     const int stage = at.slot();
-    const bool is_short = rows < kQueries;
+    wait_free();
     if (lane == 0) {
-      const uint32 barrier = is_short ? shared.landing : shared.tiles.full(stage);
-      // The bytes without an arrival: that follows the notes.
-      if (is_short) {
-        ptx::mbarrier_arrive_expect_tx(barrier, kMap.query_bytes + kMap.dout_bytes);
-      } else {
-        ptx::mbarrier_expect_tx(barrier, kMap.query_bytes + kMap.dout_bytes);
-      }
-      const int row = static_cast<int>(work.tensor_q) + first;
-      tile::tma_load_rows<kQueries, kConfig.head_dim>(&params.query, shared.query(stage), barrier, row, head,
-                                                      item.sequence);
-      tile::tma_load_rows<kQueries, kConfig.value_dim>(&params.dout, shared.dout(stage), barrier, row, head,
-                                                       item.sequence);
       shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
-      shared.note(stage).dq_tile =
-          static_cast<int>(dq_sums_offset(work.first_q, work.sequence, tile.number,
-                                          call.schedule.heads * call.heads_per_key_head, head, kQueries, 1) /
-                           kQueries);
+      shared.note(stage).dq_tile = dq_tile;
     }
-#pragma unroll
+#pragma unroll kUnroll
     for (int i = 0; i < kRowsOfLane; ++i) {
       const int row = i * 32 + lane;
+      const SoftmaxRowTerms own = kAhead ? terms.of_row[kAhead ? i : 0] : load_terms(work, tile, row);
       if constexpr (kConfig.softmax) {
-        reinterpret_cast<SoftmaxRowTerms*>(shared.row_terms(stage))[row] = terms[i];
+        reinterpret_cast<SoftmaxRowTerms*>(shared.row_terms(stage))[row] = own;
       } else if (call.divisor_rows != nullptr) {
-        shared.row_terms(stage)[row] = over_divisor(terms[i].delta);
+        shared.row_terms(stage)[row] = over_divisor(own.delta);
       }
       if (is_whole) continue;
       const auto seen = Masking::row(call, work, tile.head, row < rows ? first + row : first);
-#pragma unroll
+#pragma unroll kUnroll
       for (int word = 0; word < kKeys / 32; ++word) {
         shared.visible(stage)[word * kQueries + row] = row < rows ? seen.bits(first_key + word * 32) : 0;
       }
     }
-    if (is_short) {
-      wait_landing();
-      zero_rows_from<kQueries, kConfig.head_dim>(shared.query(stage), rows, lane);
-      zero_rows_from<kQueries, kConfig.value_dim>(shared.dout(stage), rows, lane);
+    shared.tiles.publish(at);
+    at.advance();
+  }
+
+  __device__ __forceinline__ void walk(const Item& item) {
+    QueryTile tile = next_tile(params, item, {-1, 0});
+    if (tile.number < 0) {
+      wait_free();
+      if (lane == 0) shared.note(at.slot()).flags = kQueryTileLast;
+      shared.tiles.publish(at);
+      at.advance();
+      return;
     }
-    __syncwarp();  // lane 0 has said how many bytes come
-    shared.tiles.publish(at);
-    at.advance();
-  }
-
-  /// An item that no query sees.
-  __device__ __forceinline__ void load_nothing() {
-    wait_free();
-    if (lane == 0) shared.note(at.slot()).flags = kQueryTileLast;
-    shared.tiles.publish(at);
-    at.advance();
-  }
-
-  __device__ __forceinline__ void load(const Item& item) {
-    const auto walk = Masking::walk(params.backward.call, item);
-    QueryTile tile = walk.next({-1, 0});
-    if (tile.number < 0) return load_nothing();
-    // The first tile may come while the item before still needs its K and V.
-    for (bool is_first = true; tile.number >= 0; is_first = false) {
-      const QueryTile next = walk.next(tile);
-      load_queries(item, tile, next.number < 0);
-      if (is_first) load_keys(item);
-      tile = next;
+    Terms terms;
+    if constexpr (kAhead) terms = load_terms(item.work, tile);
+    while (tile.number >= 0) {
+      const QueryTile after = next_tile(params, item, tile);
+      Terms of_next;
+      if constexpr (kAhead) of_next = load_terms(item.work, after);
+      annotate(item, tile, terms, after.number < 0);
+      tile = after;
+      terms = of_next;
     }
   }
 
@@ -299,8 +359,7 @@ struct Loader {
       shared.items.wait_full(item_at);
       const Item& item = shared.item(item_at.slot());
       if (item.is_end) break;
-      if (lane == 0) ptx::mbarrier_arrive(shared.request);
-      load(item);
+      walk(item);
       shared.items.release(item_at);
     }
     // The barriers end as they began.

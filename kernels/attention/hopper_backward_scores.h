@@ -99,12 +99,6 @@ __device__ __forceinline__ void store_transposed(uint32 tile, int rows, int firs
   }
 }
 
-/// float16 only: the powers of two by which a warp's P and dS are divided before they are rounded, since both may pass
-/// 65504 where the gradients do not. They only grow.
-struct WarpExponents {
-  int probability = 0, gradient = 0;
-};
-
 template <int Count>
 __device__ __forceinline__ void scale_all(float (&values)[Count], float factor) {
 #pragma unroll
@@ -119,7 +113,9 @@ __device__ __forceinline__ float largest_magnitude(const float (&values)[Count])
   return largest;
 }
 
-/// Makes one exponent large enough for the warp's values, divides them by it, and the sums to come by what it grew.
+/// float16 only: a warp's P and dS are divided by powers of two before they are rounded, since both may pass 65504
+/// where the gradients do not. Makes the exponent, which only grows, large enough for the warp's values, divides them
+/// by it, and the sums to come by what it grew.
 template <int Count, int SumCount>
 __device__ __forceinline__ void fit_float16(float (&values)[Count], float (&sums)[SumCount], int& exponent) {
   const float largest = largest_magnitude(values);

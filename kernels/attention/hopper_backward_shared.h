@@ -45,7 +45,7 @@ struct Shared {
   uint32 address;
   ItemRing items;
   KeyRing keys;      // K and V
-  TileRing tiles;    // Q and dO with their notes; stages are released by named barriers
+  TileRing tiles;    // Q and dO with their notes, which named barriers release
   ScoreRing scores;  // the score tiles
   uint32 request;    // barrier: the loader has come to the last item
   uint32 landing;    // barrier: of loads that the loader itself waits for
@@ -85,7 +85,7 @@ struct Shared {
   }
 };
 
-/// A consumer's warp has read a stage; the loader waits until all have.
+/// A consumer's warp has read a stage's notes; the annotator waits until all have.
 __device__ __forceinline__ void free_barrier_arrive(int stage) {
   ptx::named_barrier_arrive(pipeline::kFirstStageId + stage, kThreads - kWarpgroup + 32);
 }

@@ -19,8 +19,6 @@ struct HopperForwardConfig {
   bool bfloat16 = true;  ///< else float16
   bool softcap = false;  ///< softmax
   bool interval_mask = false;
-  bool dense_bias =
-      false;              ///< R in q's type, whose rows a tensor map describes; not with an interval mask or a softcap
   int consumers = 2;      ///< warpgroups of 64 query rows, 1 to 4
   int key_columns = 128;  ///< of a tile; a multiple of 16
   int stages = 2;         ///< of the K ring and of the V ring: 1, 2 or 4
@@ -45,29 +43,23 @@ inline constexpr RegisterBudget kRegisterBudgets[] = {{0, 0}, {56, 256}, {40, 23
 /// What the producer tells about a key tile, beside the tile itself.
 struct KeyTileNote {
   int first_column;
-  unsigned char kinds[kMaxConsumers];  ///< what it is to a consumer: a sum of the following
+  int flags;  ///< bit w: consumer w sees some of it; bit 4 + w: it needs the mask there; kLastTile
 };
-inline constexpr int kPlainTile = 0;
-inline constexpr int kMaskedTile = 1;  ///< a row does not see all of it
-inline constexpr int kUnseenTile = 2;  ///< no row sees any of it
-inline constexpr int kLastTile = 4;    ///< of the item
-inline constexpr int kEndTile = 8;     ///< there is no item: everybody stops
+inline constexpr int kMaskShift = 4;
+inline constexpr int kLastTile = 1 << 8;
 
 /// Byte offsets in dynamic shared memory, whose base is a multiple of 1024.
 struct HopperForwardSharedMap {
   int query = 0;  ///< query_stages x consumers tiles of 64 rows
   int key = 0;    ///< one tile a stage
   int value = 0;
-  int bias = 0;         ///< a tile a stage and consumer
   int query_bytes = 0;  ///< of one warpgroup's tile
   int key_bytes = 0;    ///< of one stage
   int value_bytes = 0;
-  int output = 0;      ///< with one stage of Q: 16 rows of 64 columns of O a warp
-  int bias_bytes = 0;  ///< of one consumer's tile
-  int barriers = 0;    ///< full and empty: items, Q, K, V; then the loader's request for an item
-  int notes = 0;       ///< one KeyTileNote a stage
-  int items = 0;       ///< kItemSlots, item_bytes each
-  int rows = 0;        ///< sequence masks: what each row of an item sees, kItemSlots times
+  int barriers = 0;  ///< full and empty: items, Q, K, V; then the loader's request for an item
+  int notes = 0;     ///< one KeyTileNote a stage
+  int items = 0;     ///< kItemSlots, item_bytes each
+  int rows = 0;      ///< sequence masks: what each row of an item sees, kItemSlots times
   int bytes = 0;
   static constexpr int item_bytes = 256;
 };
@@ -79,11 +71,7 @@ WARPLOOM_HD constexpr HopperForwardSharedMap shared_map(const HopperForwardConfi
   map.value_bytes = geometry::tile_bytes(config.key_columns, config.value_dim);
   map.key = map.query + config.query_stages * config.consumers * map.query_bytes;
   map.value = map.key + config.stages * map.key_bytes;
-  map.bias_bytes = config.dense_bias ? geometry::tile_bytes(kWarpgroupRows, config.key_columns) : 0;
-  map.bias = map.value + config.stages * map.value_bytes;
-  map.output = map.bias + config.stages * config.consumers * map.bias_bytes;
-  map.barriers =
-      map.output + (config.query_stages == 1 ? config.consumers * geometry::tile_bytes(kWarpgroupRows, 1) : 0);
+  map.barriers = map.value + config.stages * map.value_bytes;
   map.notes = map.barriers + 2 * 8 * (kItemSlots + config.query_stages + 2 * config.stages) + 16;
   map.items = map.notes + (config.stages * static_cast<int>(sizeof(KeyTileNote)) + 15) / 16 * 16;
   map.rows = map.items + kItemSlots * map.item_bytes;
@@ -97,7 +85,6 @@ struct HopperForwardParams {
   /// Dimensions (columns, rows, heads, sequences of a dense batch), boxes of 64 columns x one tile's rows, 128-byte
   /// swizzle. What lies outside is read as 0.
   ptx::TensorMap query, key, value;
-  ptx::TensorMap bias;  ///< dense_bias; tiles of 64 rows
   AttentionCall call;
   /// Two device integers, 0 before and after the kernel: the next work item, and the CTAs that are done.
   unsigned* counters = nullptr;

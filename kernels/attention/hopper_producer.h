@@ -6,14 +6,14 @@
 
 namespace warploom {
 
-/// Rows `row`.. of one head to a tile of Rows rows and Dim columns from `column` on, panel by panel. One thread.
+/// Rows `row`.. of one head to a tile of Rows rows and Dim columns, panel by panel. One thread.
 template <int Rows, int Dim>
 __device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile, uint32 barrier, int row, int head,
-                                          int sequence, int column = 0) {
+                                          int sequence) {
 #pragma unroll
   for (int panel = 0; panel < geometry::panels_of(Dim); ++panel) {
     ptx::tma_load<4>(map, tile + panel * Rows * geometry::kPanelRowBytes, barrier,
-                     {column + panel * kPanelValues, row, head, sequence});
+                     {panel * kPanelValues, row, head, sequence});
   }
 }
 
@@ -33,7 +33,7 @@ struct Scheduler {
   __device__ __forceinline__ void pass_on() {
     Item& item = shared.item(at.slot());
     const Work& work = item.work;
-    Masking::prepare_tiles(shared, at.slot(), lane);
+    Masking::prepare(shared, at.slot(), lane);
     // A jagged batch is one sequence of the maps.
     const int sequence = params.call.cu_seqlens_q == nullptr ? work.sequence : 0;
     if (lane == 0) {
@@ -41,27 +41,17 @@ struct Scheduler {
       item.first_key = static_cast<int>(work.tensor_k);
       item.key_head = work.head / params.call.heads_per_key_head;
       item.is_end = false;
-      if constexpr (kConfig.dense_bias) {
-        const BiasCall& bias = params.call.bias;
-        item.bias_row = static_cast<int>(work.first_row) + (bias.query_rows ? 0 : work.mask.offset());
-        item.bias_head = bias.head_stride == 0 ? 0 : work.head;
-        item.bias_sequence = bias.batch_stride == 0 ? 0 : work.sequence;
-      }
     }
     shared.items.publish(at);
-    // With one slot for Q the last item still holds it, and the rows need not wait.
-    if constexpr (kConfig.query_stages == 1) Masking::prepare_rows(shared, at.slot(), lane);
     shared.queries.wait_empty(query_at);
     if (lane == 0) {
-      shared.queries.expect_and_publish_later(query_at, kConfig.consumers * kMap.query_bytes);
+      shared.queries.expect(query_at, kConfig.consumers * kMap.query_bytes);
       for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
         load_tile<kWarpgroupRows, kConfig.head_dim>(
             &params.query, shared.query(query_at.slot(), consumer), shared.queries.full(query_at.slot()),
             static_cast<int>(work.tensor_q + work.first_row) + consumer * kWarpgroupRows, work.head, sequence);
       }
     }
-    if constexpr (kConfig.query_stages > 1) Masking::prepare_rows(shared, at.slot(), lane);
-    shared.queries.publish(query_at);  // Q and the rows' masks
     query_at.advance();
     ptx::mbarrier_wait(shared.request, at.passed & 1);
     at.advance();
@@ -100,8 +90,8 @@ struct Scheduler {
     if (lane == 0) {
       shared.item(at.slot()).work = {};  // nothing to write
       shared.item(at.slot()).is_end = true;
+      shared.queries.publish(query_at);
     }
-    shared.queries.publish(query_at);
     shared.items.publish(at);
     // The last CTA leaves the counters as it found them.
     if (lane == 0 && atomicAdd(&params.counters[1], 1u) == gridDim.x - 1) {
@@ -136,14 +126,12 @@ struct Loader {
   }
 
   /// An item that sees no key is one tile that no consumer sees, without bytes.
-  __device__ __forceinline__ void load_nothing(int kind) {
+  __device__ __forceinline__ void load_nothing() {
     load_value();
     shared.keys.wait_empty(key_at);
     shared.values.wait_empty(value_at);
     if (lane == 0) {
-      for (int consumer = 0; consumer < kMaxConsumers; ++consumer) {
-        shared.note(key_at.slot()).kinds[consumer] = static_cast<unsigned char>(kind);
-      }
+      shared.note(key_at.slot()).flags = kLastTile;
       shared.keys.publish(key_at);
       shared.values.publish(value_at);
     }
@@ -153,32 +141,19 @@ struct Loader {
 
   __device__ __forceinline__ void load(const Item& item) {
     typename Masking::Tiles tiles(params.call, item, lane);
-    if (tiles.tile < 0) load_nothing(kUnseenTile | kLastTile);
+    if (tiles.tile < 0) load_nothing();
     while (tiles.tile >= 0) {
       const int first_column = tiles.tile * kKeys;
-      int kind = tiles.kind();
-      const uint32 seeing = __ballot_sync(kAllLanes, lane < kConfig.consumers && kind != kUnseenTile);
+      int flags = tiles.flags();
       tiles.advance();
-      if (tiles.tile < 0) kind |= kLastTile;
+      if (tiles.tile < 0) flags |= kLastTile;
       shared.keys.wait_empty(key_at);
-      const uint32 kinds = __reduce_or_sync(kAllLanes, lane < kConfig.consumers ? kind << 8 * lane : 0);
       if (lane == 0) {
         shared.note(key_at.slot()).first_column = first_column;
-        for (int consumer = 0; consumer < kMaxConsumers; ++consumer) {
-          shared.note(key_at.slot()).kinds[consumer] = static_cast<unsigned char>(kinds >> 8 * consumer);
-        }
-        const uint32 full = shared.keys.full(key_at.slot());
-        shared.keys.expect(key_at, kMap.key_bytes + (kConfig.dense_bias ? __popc(seeing) * kMap.bias_bytes : 0));
-        load_tile<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), full, item.first_key + first_column,
-                                           item.key_head, item.sequence);
-        if constexpr (kConfig.dense_bias) {
-          for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
-            if ((seeing >> consumer & 1) == 0) continue;
-            load_tile<kWarpgroupRows, kKeys>(&params.bias, shared.bias(key_at.slot(), consumer), full,
-                                             item.bias_row + consumer * kWarpgroupRows, item.bias_head,
-                                             item.bias_sequence, first_column);
-          }
-        }
+        shared.note(key_at.slot()).flags = flags;
+        shared.keys.expect(key_at, kMap.key_bytes);
+        load_tile<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), shared.keys.full(key_at.slot()),
+                                           item.first_key + first_column, item.key_head, item.sequence);
       }
       key_at.advance();
       load_value();
@@ -194,7 +169,7 @@ struct Loader {
       const Item& item = shared.item(at.slot());
       const bool is_end = item.is_end;
       if (is_end) {
-        load_nothing(kUnseenTile | kLastTile | kEndTile);  // for the consumers' last products
+        load_nothing();  // for the consumers' last products
       } else {
         if (lane == 0) ptx::mbarrier_arrive(shared.request);
         load(item);

@@ -42,52 +42,24 @@ WARPLOOM_HD constexpr void read_scores(Actor& consumer, const ScoreRing& ring, i
   consumer.arrive(ring.first_empty + tile, round);
 }
 
-/// Tiles of Q and dO: a full mbarrier a stage, and a named barrier by which all lanes of the consumers release it, who
-/// have read what the loader tells about its rows.
-struct TileRing {
-  int stages = 0, first_slot = 0, first_full = 0, first_free = 0;
+/// The notes on the tiles: written by the annotator, who arrives on the tile's full barrier beside the loader, and
+/// released by a named barrier a stage, since all lanes of the consumers read them.
+struct NoteRing {
+  int first_slot = 0, first_free = 0;
 };
 
-/// A role's place in it.
-struct TileCursor {
-  int passed = 0;
-
-  WARPLOOM_HD constexpr int stage(const TileRing& ring) const { return passed % ring.stages; }
-  WARPLOOM_HD constexpr int round(const TileRing& ring) const { return passed / ring.stages; }
-};
-
-WARPLOOM_HD constexpr TileRing add_tile_ring(Protocol& p, int stages, int consumers) {
-  const TileRing ring{stages, p.num_slots, p.num_mbarriers, p.num_named};
+WARPLOOM_HD constexpr NoteRing add_note_ring(Protocol& p, int stages, int consumers) {
+  const NoteRing ring{p.num_slots, p.num_named};
   for (int s = 0; s < stages; ++s) {
-    p.add_slot({"tile", s});
-    p.add_mbarrier({"tile_full", s}, 1);
-    p.add_named_barrier({"tile_free", s}, consumers * kWarpgroup + kWarp, kFirstStageId + s);
+    p.add_slot({"note", s});
+    p.add_named_barrier({"note_free", s}, consumers * kWarpgroup + kWarp, kFirstStageId + s);
   }
   return ring;
 }
 
-template <class Actor>
-WARPLOOM_HD constexpr void wait_free(Actor& loader, const TileRing& ring, const TileCursor& at) {
-  if (at.round(ring) > 0) loader.sync(ring.first_free + at.stage(ring));
-}
-
-/// A tile, or the note that an item sees none.
-template <class Actor>
-WARPLOOM_HD constexpr void fill(Actor& loader, const TileRing& ring, TileCursor& at, bool is_tile) {
-  const int full = ring.first_full + at.stage(ring);
-  wait_free(loader, ring, at);
-  if (is_tile) {
-    loader.expect(full, at.round(ring), 1);
-    loader.load(ring.first_slot + at.stage(ring), at.passed, full, at.round(ring));
-  } else {
-    loader.arrive(full, at.round(ring));
-  }
-  ++at.passed;
-}
-
 struct BackwardRings {
-  Ring items, keys;
-  TileRing tiles;
+  Ring items, keys, tiles;
+  NoteRing notes;
   int request = 0;  ///< mbarrier: the loader has come to the last item
   ScoreRing scores;
 };
@@ -102,57 +74,76 @@ WARPLOOM_HD constexpr void schedule_backward(Actor& scheduler, const BackwardRin
   store(scheduler, rings.items, at);  // the end
 }
 
-/// K and V come after the first query tile, which needs not wait for the item before.
+/// K and V come after the first query tile, which needs not wait for the item before. An item that no query sees is one
+/// tile without bytes.
 template <class Actor>
 WARPLOOM_HD constexpr void load_backward(Actor& loader, const BackwardRings& rings) {
-  Cursor item_at, key_at;
-  TileCursor at;
+  Cursor item_at, key_at, at;
   for (int item = 0;; ++item) {
     wait_full(loader, rings.items, item_at);
     if (!loader.has_tile(item)) break;
     loader.arrive(rings.request, item);
     for (int j = 0; j < loader.steps(item); ++j) {
-      fill(loader, rings.tiles, at, true);
+      fill(loader, rings.tiles, at);
       if (j == 0) fill(loader, rings.keys, key_at);
     }
-    if (loader.steps(item) == 0) fill(loader, rings.tiles, at, false);
+    if (loader.steps(item) == 0) fill_nothing(loader, rings.tiles, at);
     release(loader, rings.items, item_at);
   }
+}
+
+template <class Actor>
+WARPLOOM_HD constexpr void annotate_backward(Actor& annotator, const BackwardRings& rings) {
+  Cursor item_at, at;
+  const auto wait_free = [&] {
+    if (at.round > 0) annotator.sync(rings.notes.first_free + at.slot);
+  };
+  for (int item = 0;; ++item) {
+    wait_full(annotator, rings.items, item_at);
+    if (!annotator.has_tile(item)) break;
+    for (int j = 0; j < annotator.steps(item) || j == 0; ++j) {
+      wait_free();
+      annotator.write(rings.notes.first_slot + at.slot, use_of(rings.tiles, at));
+      annotator.arrive(rings.tiles.first_full + at.slot, at.round);
+      at.advance(rings.tiles);
+    }
+    release(annotator, rings.items, item_at);
+  }
   // The named barriers end as they began.
-  for (int stage = 0; stage < rings.tiles.stages; ++stage, ++at.passed) wait_free(loader, rings.tiles, at);
+  for (int stage = 0; stage < rings.tiles.stages; ++stage, at.advance(rings.tiles)) wait_free();
 }
 
 template <class Actor>
 WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings& rings, int who) {
-  const TileRing& tiles = rings.tiles;
-  Cursor item_at, key_at;
-  TileCursor at;
+  const Ring& tiles = rings.tiles;
+  Cursor item_at, key_at, at;
   int step = 0;  // over all items
-  const auto wait_tile = [&] { consumer.wait(tiles.first_full + at.stage(tiles), at.round(tiles)); };
-  const auto release_tile = [&] {
-    consumer.signal(tiles.first_free + at.stage(tiles));
-    ++at.passed;
-  };
   for (int item = 0;; ++item) {
     wait_full(consumer, rings.items, item_at);
     if (!consumer.has_tile(item)) break;
     const int steps = consumer.steps(item);
-    wait_tile();
-    if (steps == 0) {
-      release_tile();
-    } else {
+    wait_full(consumer, tiles, at);
+    if (steps > 0) {
       wait_full(consumer, rings.keys, key_at);
       begin_read(consumer, rings.keys, key_at);
-      for (int j = 0; j < steps; ++j) {
-        if (j > 0) wait_tile();
-        consumer.read_begin(tiles.first_slot + at.stage(tiles), at.passed);
+    }
+    for (int j = 0; j < steps || j == 0; ++j) {
+      if (j > 0) wait_full(consumer, tiles, at);
+      const int note = rings.notes.first_slot + at.slot, use = use_of(tiles, at);
+      consumer.read_begin(note, use);
+      if (steps > 0) {
+        begin_read(consumer, tiles, at);
         consumer.activate(j);
         write_scores(consumer, rings.scores, step, who);
-        consumer.read_end_older(tiles.first_slot + at.stage(tiles), at.passed);
-        release_tile();
-        if (j > 0) read_scores(consumer, rings.scores, step - 1);
-        ++step;
+        end_older_read(consumer, tiles, at);
       }
+      consumer.read_end_older(note, use);
+      consumer.signal(rings.notes.first_free + at.slot);
+      release(consumer, tiles, at);
+      if (j > 0) read_scores(consumer, rings.scores, step - 1);
+      if (steps > 0) ++step;
+    }
+    if (steps > 0) {
       read_scores(consumer, rings.scores, step - 1);
       end_read(consumer, rings.keys, key_at);
       release(consumer, rings.keys, key_at);
@@ -165,9 +156,11 @@ WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings
 WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
   Protocol p(n);
   BackwardRings rings;
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1);
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 2);
   rings.keys = add_ring(p, "KV", "KV_full", "KV_empty", 1, n.consumers);
-  rings.tiles = add_tile_ring(p, n.stages, n.consumers);
+  rings.tiles = add_ring(p, "tile", "tile_full", "tile_empty", n.stages, n.consumers);
+  for (int s = 0; s < n.stages; ++s) p.mbarriers[rings.tiles.first_full + s].arrivals = 2;  // loader and annotator
+  rings.notes = add_note_ring(p, n.stages, n.consumers);
   rings.request = p.num_mbarriers;
   p.add_mbarrier({"request"}, 1);
   rings.scores = add_score_ring(p, n.consumers);
@@ -175,6 +168,8 @@ WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
   schedule_backward(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
   load_backward(loader, rings);
+  Recorder annotator = p.add_role({"annotator"}, kWarp);
+  annotate_backward(annotator, rings);
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
     consume_backward(consumer, rings, c);

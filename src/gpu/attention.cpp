@@ -81,6 +81,7 @@ struct Prepared {
 /// Plans the call and runs `body(prepared)` with the call's device current.
 template <typename Body>
 auto on_device(const warploom_attention& call, Body body) -> decltype(body(std::declval<Prepared&>())) {
+  if (Status status = check_served(call); !status.ok()) return status;
   const Result<const Driver*> cuda = driver();
   if (!cuda.ok()) return cuda.status();
   const Result<ContextScope> context = ContextScope::enter(call.device_index);
@@ -149,10 +150,6 @@ Status run(const warploom_attention& call) {
     }
     return plan.scratch_bytes > 0 ? launch_with_scratch(prepared) : launch_all(prepared);
   });
-}
-
-Status with_plan(const warploom_attention& call, const std::function<Status(GpuPlan&, const Driver&)>& body) {
-  return on_device(call, [&body](Prepared& prepared) -> Status { return body(prepared.plan, *prepared.cuda); });
 }
 
 Status warmup(const warploom_attention& call) {

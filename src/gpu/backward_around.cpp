@@ -73,11 +73,8 @@ std::vector<KernelVariant> dq_sums_variants(const DeviceInfo& device, bool) {
       base.head_dim = base.value_dim = dim;
       base.bfloat16 = (bits & 1) == 0;
       base.interval_mask = (bits & 2) != 0;
-      for (const BiasKind bias : {BiasKind::none, BiasKind::rows16, BiasKind::bucketed}) {
-        base.bias = bias;
-        for (const BackwardConfig& config : backward_tiles(base, device, false)) {
-          add({dim, config.bfloat16, config.vector_reduction, config.query_rows});
-        }
+      for (const BackwardConfig& config : backward_tiles(base, device, false)) {
+        add({dim, config.bfloat16, config.vector_reduction, config.query_rows});
       }
     }
   }
@@ -100,11 +97,11 @@ const char* truth(bool value) {
 }
 
 KernelRequest backward_request_for(const char* file, const char* kernel, const std::string& type,
-                                   const std::string& members, const Architecture& architecture, const char* header) {
+                                   const std::string& members, const Architecture& architecture) {
   KernelRequest request;
   request.entry_file = file;
-  request.config_text = message("#include \"", header, "\"\nnamespace warploom {\ninline constexpr ", type,
-                                " kConfig = {", members, "};\n}  // namespace warploom\n");
+  request.config_text = message("#include \"attention/backward_config.h\"\nnamespace warploom {\ninline constexpr ",
+                                type, " kConfig = {", members, "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;

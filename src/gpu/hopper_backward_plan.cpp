@@ -27,10 +27,6 @@ constexpr std::array kTiles = {
     Tile{128, 2, 128, 64, 2},
 };
 
-/// Softmax: wgmma cuts its sums off where mma.sync keeps a little more, and an exponent of tens of thousands, as
-/// alpha x head_dim may make it, turns that into percents of P. Such calls are left to mma.sync.
-constexpr double kMaxExponentScale = 1000;
-
 /// Narrow heads where float16 with its exponents or softmax with its row terms takes registers too.
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 64, 4};
 
@@ -229,12 +225,6 @@ void place_scratch(const warploom_attention& call, std::size_t sums_bytes, GpuPl
 bool hopper_backward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
   if (call.pass != WARPLOOM_BACKWARD || call.bias.kind != WARPLOOM_NO_BIAS) return false;
-  if ((call.flags & WARPLOOM_DETERMINISTIC) != 0) return false;
-  if (std::max(call.head_dim, call.value_dim) > kMaxOnePassDim) return false;
-  if (call.op == WARPLOOM_SOFTMAX &&
-      std::fabs(effective_alpha(call)) * static_cast<double>(call.head_dim) > kMaxExponentScale) {
-    return false;
-  }
   constexpr int kAnyRows = geometry::kPanelColumns;
   return is_mappable(query_map(call, call.q, call.head_dim, kAnyRows), call.q) &&
          is_mappable(query_map(call, call.dout, call.value_dim, kAnyRows), call.dout) &&

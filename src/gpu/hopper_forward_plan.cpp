@@ -37,19 +37,10 @@ constexpr int kMaxScaledDim = 128;
 
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 2, 2};
 
-/// With a dense bias, whose tiles come in panels of 64 columns beside those of K.
-constexpr std::array kBiasTiles = {
-    Tile{64, 3, 64, 2, 2},
-    Tile{128, 2, 64, 2, 2},
-    Tile{192, 2, 64, 2, 1},
-    Tile{256, 2, 48, 2, 1},
-};
-
 const Tile& tile_of(const HopperForwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   if ((config.interval_mask || config.softcap) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
-  const std::array<Tile, kTiles.size()>& tiles = config.dense_bias ? kBiasTiles : kTiles;
-  return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
+  return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
 HopperForwardConfig config_of(const warploom_attention& call) {
@@ -60,27 +51,8 @@ HopperForwardConfig config_of(const warploom_attention& call) {
   config.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
   config.softcap = call.op == WARPLOOM_SOFTMAX && call.softcap > 0;
   config.interval_mask = has_interval_mask(call);
-  config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
   config.scaled_query = call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
   return config;
-}
-
-/// The order of items. All (sequence, head) pairs go side by side, longest tiles first, unless their K and V would not
-/// stay in L2 from one tile of a sequence to the next: then in groups as large as L2 bears, but large enough for the
-/// SMs to meet in the same K and V.
-geometry::Schedule schedule_for(const warploom_attention& call, int query_rows, const DeviceInfo& device) {
-  constexpr double kShareOfL2 = 0.7;
-  constexpr int kSmsOfPair = 4;
-  geometry::Schedule schedule = schedule_of(call, effective_max_seqlen_q(call), query_rows, /*ctas_of_sm=*/1, device);
-  const double pairs = static_cast<double>(schedule.sequences) * schedule.heads;
-  const double key_rows =
-      is_dense(call) ? static_cast<double>(call.batch * call.max_seqlen_k) : static_cast<double>(call.total_k);
-  const double bytes =
-      key_rows * static_cast<double>(call.key_heads * (call.head_dim + call.value_dim)) * kElementBytes;
-  const double in_l2 = kShareOfL2 * device.l2_bytes / (bytes / pairs);
-  const double groups = std::max(1.0, std::round(pairs / std::max<double>(in_l2, device.sm_count / kSmsOfPair)));
-  schedule.pairs_in_group = static_cast<int>(std::ceil(pairs / groups));
-  return schedule;
 }
 
 ConfigKey key_of(const HopperForwardConfig& c) {
@@ -90,7 +62,6 @@ ConfigKey key_of(const HopperForwardConfig& c) {
           c.bfloat16,
           c.softcap,
           c.interval_mask,
-          c.dense_bias,
           c.consumers,
           c.key_columns,
           c.stages,
@@ -110,10 +81,9 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
       ".score = ScoreKind::", config.score == ScoreKind::softmax ? "softmax" : "silu",
       ", .head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
       ", .softcap = ", truth(config.softcap), ", .interval_mask = ", truth(config.interval_mask),
-      ", .dense_bias = ", truth(config.dense_bias), ", .consumers = ", config.consumers,
-      ", .key_columns = ", config.key_columns, ", .stages = ", config.stages, ", .query_stages = ", config.query_stages,
-      ", .turns = ", truth(config.turns), ", .scaled_query = ", truth(config.scaled_query),
-      "};\n}  // namespace warploom\n");
+      ", .consumers = ", config.consumers, ", .key_columns = ", config.key_columns, ", .stages = ", config.stages,
+      ", .query_stages = ", config.query_stages, ", .turns = ", truth(config.turns),
+      ", .scaled_query = ", truth(config.scaled_query), "};\n}  // namespace warploom\n");
   request.kernel_name = "attention_forward_hopper";
   request.architecture = architecture;
   return request;
@@ -125,7 +95,7 @@ KernelVariant variant_of(const ConfigKey& key) {
                      std::to_string(c.head_dim);
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += std::string(c.bfloat16 ? " bf16" : " fp16") + (c.softcap ? " softcap" : "") +
-          (c.interval_mask ? " intervals" : "") + (c.dense_bias ? " dense bias" : "");
+          (c.interval_mask ? " intervals" : "");
   return {&kHopperForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
 }
 
@@ -152,12 +122,7 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
       add(other);
       other.interval_mask = false;
       add(other);
-      other.dense_bias = true;
-      add(other);
       other = plain;
-      other.dense_bias = true;
-      add(other);
-      other.dense_bias = false;
       other.softcap = score == ScoreKind::softmax;
       other.scaled_query = score == ScoreKind::silu;
       if (other.softcap || dim <= kMaxScaledDim) add(other);
@@ -169,21 +134,6 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
 struct MapShapes {
   TensorMapShape query, key, value;
 };
-
-/// R as a tensor, for its map.
-warploom_tensor bias_tensor(const warploom_bias& bias) {
-  warploom_tensor tensor{};
-  tensor.data = const_cast<void*>(bias.values);
-  return tensor;
-}
-
-/// Whether the kernel can add the call's bias: none, or a dense one that a tensor map describes.
-bool serves_bias(const warploom_attention& call) {
-  if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
-  return call.bias.kind == WARPLOOM_DENSE_BIAS && call.bias.dtype == call.dtype && !has_interval_mask(call) &&
-         !(call.op == WARPLOOM_SOFTMAX && call.softcap > 0) &&
-         is_mappable(bias_map(call, kWarpgroupRows), bias_tensor(call.bias));
-}
 
 MapShapes map_shapes(const warploom_attention& call, int key_columns) {
   return {query_map(call, call.q, call.head_dim, kWarpgroupRows), key_map(call, call.k, call.head_dim, key_columns),
@@ -203,7 +153,6 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"value_dim", c.value_dim},
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
-                    {"bias", c.dense_bias ? "dense" : "none"},
                     {"consumers", c.consumers},
                     {"query_rows", c.consumers * kWarpgroupRows},
                     {"key_columns", c.key_columns},
@@ -226,7 +175,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       2 * (call.head_dim + call.value_dim), " FLOPs a score on the tensor core")}};
   json["why"] = message("the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
                         ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
-                        "describe and most calls with a bias take mma.sync");
+                        "describe and calls with a bias take mma.sync");
 }
 
 }  // namespace
@@ -254,13 +203,12 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
           key[3] != 0,
           key[4] != 0,
           key[5] != 0,
-          key[6] != 0,
+          key[6],
           key[7],
           key[8],
           key[9],
-          key[10],
-          key[11] != 0,
-          key[12] != 0};
+          key[10] != 0,
+          key[11] != 0};
 }
 
 bool bfloat16_carries_half_alpha(const warploom_attention& call) {
@@ -271,9 +219,24 @@ bool bfloat16_carries_half_alpha(const warploom_attention& call) {
          std::fabs(std::frexp(half_alpha, &exponent)) == 0.5f && std::abs(exponent) <= 16;
 }
 
+geometry::Schedule hopper_query_schedule(const warploom_attention& call, int query_rows, const DeviceInfo& device) {
+  constexpr double kShareOfL2 = 0.7;
+  constexpr int kSmsOfPair = 4;
+  geometry::Schedule schedule = schedule_of(call, effective_max_seqlen_q(call), query_rows, /*ctas_of_sm=*/1, device);
+  const double pairs = static_cast<double>(schedule.sequences) * schedule.heads;
+  const double key_rows =
+      is_dense(call) ? static_cast<double>(call.batch * call.max_seqlen_k) : static_cast<double>(call.total_k);
+  const double bytes =
+      key_rows * static_cast<double>(call.key_heads * (call.head_dim + call.value_dim)) * kElementBytes;
+  const double in_l2 = kShareOfL2 * device.l2_bytes / (bytes / pairs);
+  const double groups = std::max(1.0, std::round(pairs / std::max<double>(in_l2, device.sm_count / kSmsOfPair)));
+  schedule.pairs_in_group = static_cast<int>(std::ceil(pairs / groups));
+  return schedule;
+}
+
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
-  if (call.pass != WARPLOOM_FORWARD || !serves_bias(call)) return false;
+  if (call.pass != WARPLOOM_FORWARD || call.bias.kind != WARPLOOM_NO_BIAS) return false;
   const MapShapes shapes = map_shapes(call, /*key_columns=*/geometry::kPanelColumns);
   return is_mappable(shapes.query, call.q) && is_mappable(shapes.key, call.k) && is_mappable(shapes.value, call.v);
 }
@@ -290,14 +253,10 @@ Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& dev
   if (Status status = encode_map(cuda, "q", shapes.query, call.q, params.query); !status.ok()) return status;
   if (Status status = encode_map(cuda, "k", shapes.key, call.k, params.key); !status.ok()) return status;
   if (Status status = encode_map(cuda, "v", shapes.value, call.v, params.value); !status.ok()) return status;
-  if (config->dense_bias) {
-    const Status status = encode_map(cuda, "bias", bias_map(call, kWarpgroupRows), bias_tensor(call.bias), params.bias);
-    if (!status.ok()) return status;
-  }
   fill_device_call(call, params.call);
   params.call.queries_elsewhere = plan.queries_elsewhere;
   const int query_rows = config->consumers * kWarpgroupRows;
-  params.call.schedule = schedule_for(call, query_rows, device);
+  params.call.schedule = hopper_query_schedule(call, query_rows, device);
   const long long items = params.call.schedule.items();
   launch.ctas = std::min<long long>(items, device.sm_count);
   plan.scratch_bytes = plan.cleared_bytes = 2 * sizeof(unsigned);

@@ -14,7 +14,6 @@
 
 #include "gpu/compiler.h"
 #include "gpu/driver.h"
-#include "pipeline/trace_records.h"
 #include "warploom/status.h"
 #include "warploom/warploom.h"
 
@@ -24,14 +23,6 @@ namespace warploom::gpu {
 using ConfigKey = std::array<std::int32_t, 20>;
 
 struct KernelVariant;
-struct PlannedLaunch;
-
-/// What a kernel with marks (pipeline/trace.h) is traced by.
-struct TraceHooks {
-  int (*strips)(const ConfigKey& config);  ///< warps of a CTA that mark
-  /// Makes the launch its traced variant, whose marks go to `sheet`.
-  void (*attach)(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet);
-};
 
 /// A kernel in all its configurations. There is one object a family; its address is the family's identity.
 struct KernelFamily {
@@ -44,7 +35,6 @@ struct KernelFamily {
   std::vector<KernelVariant> (*variants)(const DeviceInfo& device, bool whole_table);
   /// One configuration as a variant.
   KernelVariant (*variant)(const ConfigKey& config);
-  const TraceHooks* trace = nullptr;  ///< null: the kernel has no marks
 };
 
 /// A configuration with what a list of them is filtered and printed by.
@@ -88,7 +78,7 @@ struct PlannedLaunch {
 
 /// Launches in the order they run. Large, and made on every call: it is filled in place and never cleared as a whole.
 struct GpuPlan {
-  static constexpr int kMaxLaunches = 5;
+  static constexpr int kMaxLaunches = 4;
 
   GpuPlan()
       : launch_count(0),

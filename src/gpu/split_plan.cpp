@@ -191,7 +191,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
     if (launch.family != &kSplitForward) continue;
     const AttentionForwardConfig c = mma_forward_config(launch.config);
     const SplitCall& p = launch.params_as<SplitCall>();
-    const Chunks chunks = chunks_of(p.fewest_rows, p.call.schedule.heads, keys);
+    const int chunks = chunks_of(p.fewest_rows, keys);
     launches.push_back(
         {{"from_rows", p.fewest_rows},
          {"query_rows", c.query_rows},
@@ -201,10 +201,10 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
          {"key_warps", c.key_warps},
          {"min_blocks", c.min_blocks},
          {"row_tiles", p.row_tiles},
-         {"chunk_keys", chunks.keys},
-         {"chunks", chunks.count},
+         {"chunk_keys", chunk_keys(p.fewest_rows, keys)},
+         {"chunks", chunks},
          {"splits", p.splits},
-         {"why", message("up to ", chunks.count, " chunks of ", chunks.keys, " keys for each of ",
+         {"why", message("up to ", chunks, " chunks of ", chunk_keys(p.fewest_rows, keys), " keys for each of ",
                          launch.ctas / p.splits, " row tiles, shared by ", p.splits, " CTA(s) each: the ", launch.ctas,
                          " CTAs run ", device.sm_count * c.min_blocks, " at a time in the fewest and fullest waves")}});
   }
@@ -279,9 +279,7 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
   schedule.sequences = static_cast<int>(call.batch);  // the rows that belong to nobody are for the last kernel
   schedule.pairs_in_group = std::max(1, schedule.sequences * schedule.heads);
 
-  common.most_split_rows = longest_q * common.packed_heads;
   common.slots.queries_each = alone ? 0 : kShortQueries;
-  common.slots.row_tiles = static_cast<int>((common.most_split_rows + kRowTile - 1) / kRowTile);
   const long long by_rows = rows_of_parts(common, call);
   common.slots.by_keys = true;
   if (rows_of_parts(common, call) > by_rows) common.slots.by_keys = false;
@@ -299,7 +297,7 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
   plan.describe = describe_plan;
 
   // Sequences with few rows and those with more, unless the call has only one kind of them.
-  const long long most = common.most_split_rows;
+  const long long most = longest_q * common.packed_heads;
   const long long fewest = dense ? most : common.packed_heads;
   const bool one_kind = asked.bias != BiasKind::none || most <= kFewRows || fewest > kFewRows;
   for (const bool few_rows : {true, false}) {
@@ -321,9 +319,9 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
     params.most_rows = few_rows && !one_kind ? kFewRows : std::numeric_limits<long long>::max();
     const long long most_here = few_rows && !one_kind ? kFewRows : most;
     params.row_tiles = static_cast<int>((most_here + config.query_rows - 1) / config.query_rows);
-    const Chunks chunks = chunks_of(params.fewest_rows, schedule.heads, std::max(1, longest_k));
+    const int chunks = std::max(1, chunks_of(params.fewest_rows, longest_k));
     const long long tiles = int64_t{schedule.sequences} * schedule.heads * params.row_tiles;
-    const Share share = share_chunks(tiles, chunks.count, chunks.keys / config.key_columns,
+    const Share share = share_chunks(tiles, chunks, chunk_keys(params.fewest_rows, longest_k) / config.key_columns,
                                      device.sm_count * config.min_blocks, !dense);
     params.splits = share.splits;
     params.call.schedule.query_tiles = params.row_tiles * params.splits;
