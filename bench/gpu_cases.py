@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, SPLIT, Item
+from gpu_report import BACKWARD, FORWARD, HOPPER_FORWARD, HOST_FILES, SPLIT, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -710,13 +710,8 @@ def all_items() -> list[Item]:
     # Sequences whose queries are not short go to the kernel that the call chooses for them.
     items += [Item("checks", f"forward-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_PROBLEMS]
     items += [Item("checks", f"split-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_CHECKS]
-    for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS):
-        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD)))
-        items.append(Item("checks", f"backward-{name}{MMA_ONLY}", BACKWARD))
-    items += [
-        Item("checks", f"torch-{name}", (*HOPPER_FORWARD, *FORWARD, *HOPPER_BACKWARD, *BACKWARD))
-        for name in TORCH_CHECKS
-    ]
+    items += [Item("checks", f"backward-{name}", BACKWARD) for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS)]
+    items += [Item("checks", f"torch-{name}", (*HOPPER_FORWARD, *FORWARD, *BACKWARD)) for name in TORCH_CHECKS]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
     for tool in SANITIZER_TOOLS:
         of_tool = []
@@ -724,7 +719,7 @@ def all_items() -> list[Item]:
             of_tool += both_ways("sanitizer", f"{tool}/{case}", case)
             # The same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
             if problem.bias is None and "split" not in case:
-                of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", (*HOPPER_BACKWARD, *BACKWARD)))
+                of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", BACKWARD))
                 of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
         # racecheck takes an mbarrier's arrival for that of its own thread only, and knows nothing of the end of a
         # wgmma: where one lane arrives for its warp it reports races that are none. The protocol checker is for those.
@@ -737,7 +732,7 @@ def all_items() -> list[Item]:
         items.append(Item("bench", name, (*HOPPER_FORWARD, *FORWARD), ours))
     items += [Item("bench", name, (*HOPPER_FORWARD, *FORWARD, *SPLIT), ("warploom",)) for name in DECODES]
     items += [
-        Item("bench", f"{name}/backward", (*HOPPER_BACKWARD, *BACKWARD), ("warploom",))
+        Item("bench", f"{name}/backward", BACKWARD, ("warploom",))
         for name, benchmark in BENCHMARKS.items()
         if benchmark.bias is None
     ]

@@ -79,7 +79,7 @@ __device__ __forceinline__ void apply_score(const AttentionCall& call, Scores& s
   if constexpr (kConfig.softmax) {
     apply_softmax<kConfig.softcap>({call.alpha, call.softcap}, s, dp, [&](int, int, int i) { return terms.of[i / 2]; });
   } else {
-    apply_hstu<!kConfig.bfloat16, /*Halved=*/false>(call.alpha, s, dp);
+    apply_hstu<!kConfig.bfloat16>(call.alpha, s, dp);
     if (call.divisor_rows == nullptr) return;
 #pragma unroll
     for (int n = 0; n < kKeyBlocks; ++n) {

@@ -149,7 +149,7 @@ __device__ __forceinline__ void apply_score(const AttentionCall& call, Scores& s
       return i % 2 == 0 ? float2{rows.x, rows.y} : float2{rows.z, rows.w};
     });
   } else {
-    apply_hstu<!kConfig.bfloat16, /*Halved=*/false>(call.alpha, s, dp);
+    apply_hstu<!kConfig.bfloat16>(call.alpha, s, dp);
     if (call.divisor_rows == nullptr) return;
 #pragma unroll
     for (int n = 0; n < kQueryBlocks; ++n) {

@@ -32,8 +32,8 @@ struct SequenceQueryWalk {
   }
 };
 
-/// The same under an interval mask: the threads (of a CTA, or of one warp) look at a row each, and agree on the nearest
-/// one that sees a key.
+/// The same under an interval mask: the threads look at a row each, and the CTA agrees on the nearest one that sees a
+/// key.
 template <int TileRows, int Threads>
 struct IntervalQueryWalk {
   const int* pairs;  ///< the first row of the sequence and of the first query head, `count` intervals each row
@@ -41,7 +41,7 @@ struct IntervalQueryWalk {
   int count, rows, seqlen_k;
   geometry::Interval keys;
   int heads;
-  int* scratch;  ///< shared memory, one int a warp; of one warp: unused
+  int* scratch;  ///< shared memory, one int a warp
 
   __device__ __forceinline__ QueryTile next(QueryTile tile) const {
     for (int row = (tile.number + 1) * TileRows; tile.head < heads; ++tile.head, row = 0) {
@@ -56,20 +56,18 @@ struct IntervalQueryWalk {
  private:
   /// The first of the Threads rows from `first` on that sees a key; kUnbounded when none does.
   __device__ __forceinline__ int nearest(int head, int first) const {
-    const int row = first + static_cast<int>(threadIdx.x) % Threads;
+    const int row = first + static_cast<int>(threadIdx.x);
     int seeing = geometry::kUnbounded;
     if (row < rows) {
       const geometry::RowIntervals intervals{pairs + head * head_stride + 2ll * row * count, count, seqlen_k};
       if (intervals.intersects(keys)) seeing = row;
     }
     seeing = __reduce_min_sync(kAllLanes, seeing);
-    if constexpr (Threads > 32) {
-      __syncthreads();  // the scratch of the call before has been read
-      if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = seeing;
-      __syncthreads();
+    __syncthreads();  // the scratch of the call before has been read
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = seeing;
+    __syncthreads();
 #pragma unroll
-      for (int warp = 0; warp < Threads / 32; ++warp) seeing = geometry::min_of(seeing, scratch[warp]);
-    }
+    for (int warp = 0; warp < Threads / 32; ++warp) seeing = geometry::min_of(seeing, scratch[warp]);
     return seeing;
   }
 };

@@ -17,46 +17,57 @@ namespace warploom {
 
 /// A row's part of O is in units of 2^base. sum: softmax: of its probabilities, in the same units; silu: not 0. A row
 /// that sees nothing of the chunk has the sum 0, and its part is not written.
-struct PartTerms {
+struct alignas(8) PartTerms {
   float base, sum;
 };
 
 inline constexpr int kMostChunks = 256;
 inline constexpr int kChunkUnit = 64;  ///< a chunk is a multiple of this many keys, which every key tile divides
 inline constexpr int kFewestChunkKeys = 256;
-inline constexpr int kChunkKeysOfRow = 16;
-inline constexpr int kChunksInAnyCase = 32;
+inline constexpr int kChunksInAnyCase = 8;
+/// A part costs as much as the row it belongs to has columns, written and read again: 32 keys a row keep that near a
+/// sixteenth of the traffic of K and V. A CTA has no more rows than kRowTile.
+inline constexpr int kChunkKeysOfRow = 32;
+inline constexpr int kRowTile = 64;
 
-/// The keys of a chunk of a sequence with `rows` rows (packed) and seqlen_k keys. A part costs as much as the row it
-/// belongs to has columns, written and read again: 16 keys a row keep that below an eighth of the traffic of K and V,
-/// unless that would leave less than 32 chunks to work on at the same time.
-WARPLOOM_HD constexpr int chunk_keys(long long rows, int seqlen_k) {
-  const int fewest = geometry::max_of(kFewestChunkKeys, (seqlen_k + kMostChunks - 1) / kMostChunks);
-  const int few_enough = (seqlen_k + kChunksInAnyCase - 1) / kChunksInAnyCase;
-  const long long for_rows = rows * kChunkKeysOfRow;
-  const int keys = geometry::max_of(fewest, for_rows < few_enough ? static_cast<int>(for_rows) : few_enough);
-  return (keys + kChunkUnit - 1) / kChunkUnit * kChunkUnit;
+/// What the keys of a sequence are cut into.
+struct Chunks {
+  int keys;  ///< of a chunk; the last one may have fewer
+  int count;
+};
+
+/// rows: of the sequence in one head or packed group of heads; groups: of these there are. Together they need some
+/// kMostChunks CTAs to fill a large GPU: more chunks than give that many are of no use. For the price of parts fewer
+/// will do, but for kChunksInAnyCase.
+WARPLOOM_HD constexpr Chunks chunks_of(long long rows, int groups, int seqlen_k) {
+  const auto divided = [](long long a, long long b) { return (a + b - 1) / b; };
+  const long long row_tiles = divided(rows, kRowTile) * groups;
+  const long long for_gpu = divided(seqlen_k * row_tiles, kMostChunks);
+  const long long for_parts = (rows < kRowTile ? rows : kRowTile) * kChunkKeysOfRow;
+  const long long few = divided(seqlen_k, kChunksInAnyCase);
+  long long keys = for_parts < few ? for_parts : few;
+  if (keys < for_gpu) keys = for_gpu;
+  if (keys > seqlen_k) keys = seqlen_k;
+  if (keys < kFewestChunkKeys) keys = kFewestChunkKeys;
+  keys = divided(keys, kChunkUnit) * kChunkUnit;
+  return {static_cast<int>(keys), static_cast<int>(divided(seqlen_k, keys))};
 }
 
-WARPLOOM_HD constexpr int chunks_of(long long rows, int seqlen_k) {
-  const int keys = chunk_keys(rows, seqlen_k);
-  return (seqlen_k + keys - 1) / keys;
-}
-
-/// Where the parts of a sequence lie: before them, room for those of the sequences before it, counted so that the host
-/// knows the sum without knowing lengths. A sequence has at most kMostChunks parts a row, and at most
-/// seqlen_k / 16 + 33 rows: chunks are no shorter than 16 keys a row or a 32nd of the keys, and the last one may be.
+/// Where the parts of a sequence lie: behind room for those of the sequences before it, counted so that the host knows
+/// the sum without knowing lengths. A row has at most kMostChunks parts. And a sequence has at most kChunksInAnyCase +
+/// 1 parts a row, or one row of parts for every kChunkKeysOfRow keys, times its row tiles: the sum of both is enough.
 struct PartSlots {
   bool by_keys = false;  ///< the second of the two bounds
   int queries_each = 0;  ///< query rows that a sequence has room for; 0: as many as its slot
-  static constexpr int kByKeysFactor = kChunksInAnyCase + 1;
+  int row_tiles = 1;     ///< of the sequence with the most rows that is split
 
   /// Rows of parts before a sequence (of one head or packed group of heads), behind `sequences` others with so many
   /// query rows and keys.
   WARPLOOM_HD constexpr long long before(long long sequences, long long queries, long long keys,
                                          int packed_heads) const {
     const long long rows = (queries_each > 0 ? sequences * queries_each : queries) * packed_heads;
-    return by_keys ? rows * kByKeysFactor + keys / kChunkKeysOfRow + sequences : rows * kMostChunks;
+    if (!by_keys) return rows * kMostChunks;
+    return rows * (kChunksInAnyCase + 1) + keys * row_tiles / kChunkKeysOfRow + sequences;
   }
 };
 
@@ -72,7 +83,10 @@ struct SplitCall {
   /// This launch's sequences: those with so many rows (packed), and at most so many query rows.
   long long fewest_rows = 1, most_rows = 0;
   int most_queries = 0;
-  int queries_at_once = 1;  ///< combine: query rows of a sequence that have a CTA of their own
+  long long most_split_rows = 0;  ///< more than the call says there are: such a sequence has one chunk
+  int queries_at_once = 1;        ///< combine: query rows of a sequence that are in the grid
+  int rows_of_cta = 1;            ///< combine: query rows, each with one head, of a CTA; at most its warps
+  long long combined_rows = 0;    ///< combine: those of the grid
 };
 
 /// The parts of one sequence and head, or packed group of heads.
@@ -91,8 +105,12 @@ WARPLOOM_HD constexpr Parts parts_of(const SplitCall& p, int sequence, int group
   const int groups = p.call.schedule.heads;
   Parts parts{};
   parts.rows = slot_q * p.packed_heads;
-  parts.chunk_keys = chunk_keys(parts.rows, seqlen_k);
-  parts.chunks = chunks_of(parts.rows, seqlen_k);
+  Chunks chunks = chunks_of(parts.rows, groups, seqlen_k);
+  if (parts.rows > p.most_split_rows) {
+    chunks = {(seqlen_k + kChunkUnit - 1) / kChunkUnit * kChunkUnit, seqlen_k > 0 ? 1 : 0};
+  }
+  parts.chunk_keys = chunks.keys;
+  parts.chunks = chunks.count;
   parts.first = p.slots.before(sequence, first_q, first_k, p.packed_heads) * groups +
                 static_cast<long long>(group) * parts.chunks * parts.rows;
   return parts;

@@ -4,7 +4,6 @@
 
 #include "gpu/backward_tiles.h"
 #include "gpu/device_call.h"
-#include "gpu/hopper_backward_plan.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
 
@@ -64,10 +63,6 @@ std::vector<KernelVariant> dq_sums_variants(const DeviceInfo& device, bool) {
     if (!known) result.push_back(dq_sums_variant(key));
   };
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
-    if (device.major == 9 && dim <= kMaxOnePassDim) {
-      const int query_rows = choose_hopper_backward_config({.head_dim = dim, .value_dim = dim}).query_rows;
-      for (const bool bfloat16 : {true, false}) add({dim, bfloat16, /*vector_reduction=*/true, query_rows});
-    }
     for (const int bits : {0, 1, 2, 3}) {
       BackwardConfig base;
       base.head_dim = base.value_dim = dim;

@@ -5,9 +5,7 @@
 #include "gpu/backward_around.h"
 #include "gpu/backward_plan.h"
 #include "gpu/gemm_plan.h"
-#include "gpu/hopper_backward_plan.h"
 #include "gpu/hopper_forward_plan.h"
-#include "gpu/hopper_two_kernel_plan.h"
 #include "gpu/mma_forward_plan.h"
 #include "gpu/reference_device.h"
 #include "gpu/settings.h"
@@ -17,9 +15,8 @@
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kHopperForward,  &kMmaForward,         &kSplitForward,     &kCombine,
-                                  &kHopperBackward, &kHopperBackwardKeys, &kHopperBackwardDq, &kMmaBackward,
-                                  &kMmaBackwardDq,  &kBackwardRowTerms,   &kBackwardDqSums,   &kGemm};
+constexpr std::array kFamilies = {&kHopperForward, &kMmaForward,       &kSplitForward,   &kCombine, &kMmaBackward,
+                                  &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums, &kGemm};
 
 }  // namespace
 
@@ -39,14 +36,9 @@ Status choose_plan(const warploom_attention& call, const DeviceInfo& device, con
                                          "; the kernels need 8.0 or newer. Move the tensors to the CPU"));
   }
   plan.architecture = compile_architecture(device);
+  if (call.pass == WARPLOOM_BACKWARD) return plan_mma_backward(call, device, plan);
   const Result<KernelChoice> choice = kernel_choice();
   if (!choice.ok()) return choice.status();
-  if (call.pass == WARPLOOM_BACKWARD) {
-    const bool hopper = *choice != KernelChoice::mma_sync && hopper_backward_serves(call, device, cuda);
-    if (!hopper) return plan_mma_backward(call, device, plan);
-    return takes_two_kernels(call) ? plan_hopper_two_kernels(call, device, cuda, plan)
-                                   : plan_hopper_backward(call, device, cuda, plan);
-  }
   const bool splits = *choice != KernelChoice::unsplit && splits_short_queries(call);
   if (splits && has_only_short_queries(call)) return add_split_launches(call, device, plan);
   plan.queries_elsewhere = splits ? kShortQueries : 0;

@@ -57,6 +57,7 @@ struct PlannedLaunch {
   long long ctas;  ///< 0: nothing to launch
   int threads;
   int shared_bytes;
+  bool overlaps_previous;  ///< LaunchShape::overlaps_previous
   alignas(kParamsAlignment) std::byte params[kMaxParamsBytes];
 
   /// Starts the argument: a value-initialised Params in place.
@@ -119,6 +120,7 @@ struct GpuPlan {
     PlannedLaunch& launch = launches[static_cast<std::size_t>(launch_count++)];
     launch.family = &family;
     launch.config = config;
+    launch.overlaps_previous = false;
     return launch;
   }
 };

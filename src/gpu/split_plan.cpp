@@ -29,9 +29,10 @@ constexpr std::array kFewRowsTiles = {
     Tile{128, 16, 64, 2, 4, 4, 1}, Tile{192, 16, 64, 3, 4, 4, 1}, Tile{192, 16, 32, 2, 2, 2, 1},
     Tile{256, 16, 64, 3, 4, 4, 1}, Tile{256, 16, 64, 2, 4, 4, 1}, Tile{256, 16, 32, 2, 2, 2, 1},
 };
-/// More rows: 16 a warp.
+/// More rows: 32 a warp where the registers bear it, so that a fragment of K and V read from shared memory serves both
+/// m16 blocks.
 constexpr std::array kManyRowsTiles = {
-    Tile{64, 64, 64, 3, 4, 1, 3},  Tile{64, 64, 64, 2, 4, 1, 2},  Tile{128, 64, 64, 2, 4, 1, 2},
+    Tile{64, 64, 64, 3, 4, 2, 3},  Tile{64, 64, 64, 2, 4, 2, 1},  Tile{128, 64, 64, 2, 4, 2, 2},
     Tile{128, 64, 64, 2, 4, 1, 1}, Tile{192, 64, 32, 2, 4, 1, 2}, Tile{192, 64, 32, 2, 4, 1, 1},
     Tile{256, 64, 32, 2, 4, 1, 2}, Tile{256, 32, 32, 2, 2, 1, 1},
 };
@@ -85,7 +86,7 @@ KernelRequest split_request(const ConfigKey& key, const Architecture& architectu
 }
 
 KernelVariant split_variant(const ConfigKey& key) {
-  const bool few_rows = mma_forward_config(key).key_warps > 1;
+  const bool few_rows = mma_forward_config(key).query_rows == kFewRows;
   return forward_variant(kSplitForward, key, few_rows ? "forward split, few rows," : "forward split");
 }
 
@@ -191,7 +192,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
     if (launch.family != &kSplitForward) continue;
     const AttentionForwardConfig c = mma_forward_config(launch.config);
     const SplitCall& p = launch.params_as<SplitCall>();
-    const int chunks = chunks_of(p.fewest_rows, keys);
+    const Chunks chunks = chunks_of(p.fewest_rows, p.call.schedule.heads, keys);
     launches.push_back(
         {{"from_rows", p.fewest_rows},
          {"query_rows", c.query_rows},
@@ -201,10 +202,10 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
          {"key_warps", c.key_warps},
          {"min_blocks", c.min_blocks},
          {"row_tiles", p.row_tiles},
-         {"chunk_keys", chunk_keys(p.fewest_rows, keys)},
-         {"chunks", chunks},
+         {"chunk_keys", chunks.keys},
+         {"chunks", chunks.count},
          {"splits", p.splits},
-         {"why", message("up to ", chunks, " chunks of ", chunk_keys(p.fewest_rows, keys), " keys for each of ",
+         {"why", message("up to ", chunks.count, " chunks of ", chunks.keys, " keys for each of ",
                          launch.ctas / p.splits, " row tiles, shared by ", p.splits, " CTA(s) each: the ", launch.ctas,
                          " CTAs run ", device.sm_count * c.min_blocks, " at a time in the fewest and fullest waves")}});
   }
@@ -279,7 +280,9 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
   schedule.sequences = static_cast<int>(call.batch);  // the rows that belong to nobody are for the last kernel
   schedule.pairs_in_group = std::max(1, schedule.sequences * schedule.heads);
 
+  common.most_split_rows = longest_q * common.packed_heads;
   common.slots.queries_each = alone ? 0 : kShortQueries;
+  common.slots.row_tiles = static_cast<int>((common.most_split_rows + kRowTile - 1) / kRowTile);
   const long long by_rows = rows_of_parts(common, call);
   common.slots.by_keys = true;
   if (rows_of_parts(common, call) > by_rows) common.slots.by_keys = false;
@@ -297,7 +300,7 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
   plan.describe = describe_plan;
 
   // Sequences with few rows and those with more, unless the call has only one kind of them.
-  const long long most = longest_q * common.packed_heads;
+  const long long most = common.most_split_rows;
   const long long fewest = dense ? most : common.packed_heads;
   const bool one_kind = asked.bias != BiasKind::none || most <= kFewRows || fewest > kFewRows;
   for (const bool few_rows : {true, false}) {
@@ -319,9 +322,9 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
     params.most_rows = few_rows && !one_kind ? kFewRows : std::numeric_limits<long long>::max();
     const long long most_here = few_rows && !one_kind ? kFewRows : most;
     params.row_tiles = static_cast<int>((most_here + config.query_rows - 1) / config.query_rows);
-    const int chunks = std::max(1, chunks_of(params.fewest_rows, longest_k));
+    const Chunks chunks = chunks_of(params.fewest_rows, schedule.heads, std::max(1, longest_k));
     const long long tiles = int64_t{schedule.sequences} * schedule.heads * params.row_tiles;
-    const Share share = share_chunks(tiles, chunks, chunk_keys(params.fewest_rows, longest_k) / config.key_columns,
+    const Share share = share_chunks(tiles, chunks.count, chunks.keys / config.key_columns,
                                      device.sm_count * config.min_blocks, !dense);
     params.splits = share.splits;
     params.call.schedule.query_tiles = params.row_tiles * params.splits;
@@ -333,9 +336,15 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
       plan.add_launch(kCombine, {asked.score == ScoreKind::softmax, asked.value_dim, asked.bfloat16});
   combine.threads = kCombineThreads;
   combine.shared_bytes = 0;
-  combine.start_params<SplitCall>() = common;
-  combine.ctas = (call.batch + (alone && !dense ? 1 : 0)) * longest_q * call.heads;
-  return check_grid(combine.ctas, 1);
+  combine.overlaps_previous = device.major >= 9 && schedule.sequences > 0;
+  SplitCall& params = combine.start_params<SplitCall>();
+  params = common;
+  params.combined_rows = (call.batch + (alone && !dense ? 1 : 0)) * longest_q * call.heads;
+  // A warp a row fills the GPU where there are enough of them; else all of a CTA's threads help with one.
+  const bool many_rows = params.combined_rows >= int64_t{device.sm_count} * kCombineThreads / 32;
+  params.rows_of_cta = many_rows ? kCombineThreads / 32 : 1;
+  combine.ctas = (params.combined_rows + params.rows_of_cta - 1) / params.rows_of_cta;
+  return check_grid(params.combined_rows, 1);
 }
 
 }  // namespace warploom::gpu

@@ -66,7 +66,7 @@ std::string words(const Exploration& exploration) {
 
 TEST(Proof, agrees_with_the_full_exploration_of_mutated_protocols) {
   std::mt19937 random(20240);
-  int proved = 0, faulty = 0, given_up = 0;
+  int proved = 0, faulty = 0;
   for (int trial = 0; trial < 3000; ++trial) {
     const auto& shipped = pipeline::kShippedPipelines[random() % std::size(pipeline::kShippedPipelines)];
     const auto up_to = [&random](unsigned n) { return static_cast<int>(random() % (n + 1)); };
@@ -77,10 +77,7 @@ TEST(Proof, agrees_with_the_full_exploration_of_mutated_protocols) {
     if (!malformed(protocol).empty()) continue;
     const Proof proof = prove(protocol);
     const Exploration exploration = explore(protocol, kMaxStates);
-    if (!exploration.complete && exploration.findings.empty()) {  // five roles have many interleavings
-      ++given_up;
-      continue;
-    }
+    ASSERT_TRUE(exploration.complete || !exploration.findings.empty());
     ASSERT_EQ(proof.holds, exploration.findings.empty())
         << shipped.name << " trial " << trial << " stages " << sizes.stages << " steps " << sizes.steps << " consumers "
         << sizes.consumers << " tiles " << sizes.tiles << "\nproof: " << proof.reason << "\n"
@@ -90,7 +87,6 @@ TEST(Proof, agrees_with_the_full_exploration_of_mutated_protocols) {
   // Both verdicts must have been compared often enough to mean something.
   EXPECT_GT(proved, 500);
   EXPECT_GT(faulty, 500);
-  EXPECT_LT(given_up, 300);
 }
 
 TEST(Proof, agrees_with_the_full_exploration_of_every_shipped_protocol_at_small_sizes) {

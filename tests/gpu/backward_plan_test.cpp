@@ -10,6 +10,7 @@
 
 #include "gpu/backward_around.h"
 #include "gpu/backward_tiles.h"
+#include "gpu/choose_plan.h"
 #include "gpu/reference_device.h"
 #include "warploom/warploom.h"
 
@@ -41,7 +42,7 @@ warploom_attention call_of(uint32_t op, int64_t batch, int64_t max_seqlen, int64
 
 std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const DeviceInfo& device) {
   auto plan = std::make_unique<GpuPlan>();
-  const Status status = plan_mma_backward(call, device, *plan);
+  const Status status = choose_plan(call, device, nullptr, *plan);
   EXPECT_TRUE(status.ok()) << status.message();
   return plan;
 }

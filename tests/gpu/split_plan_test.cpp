@@ -132,9 +132,14 @@ TEST(Split, ChunksAreFewEnoughForTheKernelThatAddsThemUp) {
   for (long long rows = 1; rows < 5000; rows = rows * 3 / 2 + 1) {
     for (long long keys = 1; keys < geometry::kUnbounded; keys = keys * 5 / 4 + 1) {
       const int seqlen_k = static_cast<int>(keys);
-      EXPECT_LE(chunks_of(rows, seqlen_k), kMostChunks);
-      EXPECT_EQ(chunk_keys(rows, seqlen_k) % kChunkUnit, 0);
-      EXPECT_GE(chunk_keys(rows, seqlen_k), kFewestChunkKeys);
+      for (const int groups : {1, 3, 8, 300}) {
+        const Chunks chunks = chunks_of(rows, groups, seqlen_k);
+        EXPECT_LE(chunks.count, kMostChunks);
+        EXPECT_EQ(chunks.keys % kChunkUnit, 0);
+        EXPECT_GE(chunks.keys, kFewestChunkKeys);
+        EXPECT_GE(static_cast<long long>(chunks.keys) * chunks.count, keys);
+        EXPECT_LT(static_cast<long long>(chunks.keys) * (chunks.count - 1), keys) << "no chunk is empty";
+      }
     }
   }
 }
@@ -148,6 +153,8 @@ TEST(Split, PartsOfSequencesLieBehindOneAnotherInsideTheMemory) {
     p.call.schedule.heads = 1 + draw(3);
     p.slots.by_keys = draw(1) == 1;
     p.slots.queries_each = draw(1) == 1 ? kShortQueries : 0;
+    p.most_split_rows = (1 + draw(kShortQueries - 1)) * p.packed_heads;
+    p.slots.row_tiles = static_cast<int>((p.most_split_rows + kRowTile - 1) / kRowTile);
     const int sequences = 1 + draw(6);
     long long queries = 0, keys = 0, end = 0;
     for (int b = 0; b < sequences; ++b) {
