@@ -204,7 +204,10 @@ def _inputs(p: Problem) -> dict[str, Array]:
 
 
 def run_case(name: str) -> None:
-    """Runs one of gpu_cases.SANITIZER_PROBLEMS, or "backward-" and one and checks its result roughly. Raises when it is wrong."""
+    """Runs one of gpu_cases.SANITIZER_PROBLEMS, or "backward-" and one, and checks its result roughly.
+
+    Raises when it is wrong.
+    """
     if name.startswith("backward-"):
         for softmax in (False, True):
             p = SANITIZER_PROBLEMS[name.removeprefix("backward-")]

@@ -121,7 +121,7 @@ __device__ __forceinline__ void scale_query(uint32 tile, float factor, int consu
   ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + consumer, kWarpgroup);
 }
 
-struct Consumer {
+struct Consumer : trace::Pen<kConfig.trace> {
   const AttentionCall& call;
   const Shared& shared;
   const int who;
@@ -145,6 +145,7 @@ struct Consumer {
   int valid_keys = 0;
 
   __device__ __forceinline__ void take_turn() const {
+    mark_step(Mark::turn);
     if constexpr (kConfig.turns && kConfig.consumers > 1) {
       ptx::named_barrier_sync(pipeline::kFirstTurnId + who, 2 * kWarpgroup);
     }
@@ -159,6 +160,7 @@ struct Consumer {
   /// Starts O += P V.
   __device__ __forceinline__ void issue_output() {
     shared.values.wait_full(value_at);
+    mark_step(Mark::product, kValueMarks, value_at.passed);
     const uint32 tile = shared.value(value_at.slot());
     if (valid_keys < kKeys) zero_rows(tile, valid_keys, who);
     const uint32 value = geometry::descriptor_low(tile, kKeys * geometry::kPanelRowBytes);
@@ -180,6 +182,7 @@ struct Consumer {
 
   /// Writes the finished item's rows and lets it go.
   __device__ __forceinline__ void end_item() {
+    mark(Mark::epilogue, kItemMarks, finished_at.passed);
     store_output(call, o, finished_rows, finished_empty, shared.item(finished_at.slot()).work, who);
     shared.items.release(finished_at);
     finished_at.advance();
@@ -190,6 +193,7 @@ struct Consumer {
   __device__ __forceinline__ void flush() {
     if (pending) {
       issue_output();
+      mark_step(Mark::wait_product, kValueMarks, value_at.passed);
       ptx::wgmma_wait_group<0>(o);
       release_value();
     }
@@ -204,6 +208,7 @@ struct Consumer {
     const uint32 query = geometry::descriptor_low(shared.query(query_at.slot(), who));
     const uint32 key = geometry::descriptor_low(shared.key(key_at.slot()));
     take_turn();
+    mark_step(Mark::product, kKeyMarks, key_at.passed);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
@@ -213,7 +218,9 @@ struct Consumer {
     ptx::wgmma_commit_group();
     if constexpr (WithOutput) issue_output();
     pass_turn();
+    mark_step(Mark::wait_product, kKeyMarks, key_at.passed);
     ptx::wgmma_wait_group<WithOutput ? 1 : 0>(flat);
+    mark_step(Mark::scores);
     if (elected) {
       shared.keys.release(key_at);
       if ((flags & kLastTile) != 0) shared.queries.release(query_at);
@@ -229,9 +236,11 @@ struct Consumer {
     float rescale[2];
     const bool must_rescale = rows.template activate<kKeys>(s, call, rescale);
     if constexpr (WithOutput) {
+      mark_step(Mark::wait_product, kValueMarks, value_at.passed);
       ptx::wgmma_wait_group<0>(o, flat);
       release_value();
       if (finishing) end_item();
+      mark_step(Mark::scores);
     }
     if (must_rescale && has_output) {
 #pragma unroll
@@ -261,10 +270,12 @@ struct Consumer {
     const int seqlen_k = shared.item(item_at.slot()).work.mask.seqlen_k;
     rows = Rows{};
     has_output = false;
+    mark_step(Mark::wait_full, kQueryMarks, query_at.passed);
     shared.queries.wait_full(query_at);
     if constexpr (kConfig.scaled_query) scale_query(shared.query(query_at.slot(), who), 0.5f * call.alpha, who);
     bool last;
     do {
+      mark_step(Mark::wait_full, kKeyMarks, key_at.passed);
       shared.keys.wait_full(key_at);
       const int first_column = shared.note(key_at.slot()).first_column, flags = shared.note(key_at.slot()).flags;
       const bool sees = (flags >> who & 1) != 0;
@@ -300,6 +311,7 @@ struct Consumer {
   __device__ __forceinline__ void run() {
     if (who == kConfig.consumers - 1) pass_turn();
     for (bool is_end = false; !is_end; item_at.advance()) {
+      mark(Mark::wait_full, kItemMarks, item_at.passed);
       shared.items.wait_full(item_at);
       is_end = shared.item(item_at.slot()).is_end;
       walk();
@@ -331,15 +343,21 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
-      Scheduler scheduler{params, shared, lane, {}, {}};
+      Scheduler scheduler{{}, params, shared, lane, {}, {}};
+      scheduler.start_trace(params.sheet, kConfig.consumers, lane == 0);
       scheduler.run();
+      scheduler.finish_trace(params.sheet, kConfig.consumers);
     } else if (warp == 1) {
-      Loader loader{params, shared, lane, {}, {}, {}};
+      Loader loader{{}, params, shared, lane, {}, {}, {}};
+      loader.start_trace(params.sheet, kConfig.consumers + 1, lane == 0);
       loader.run();
+      loader.finish_trace(params.sheet, kConfig.consumers + 1);
     }
   } else {
     ptx::setmaxnreg_inc<kBudget.consumer>();
-    Consumer consumer{params.call, shared, warpgroup, threadIdx.x % kWarpgroup == 0};
+    Consumer consumer{{}, params.call, shared, warpgroup, threadIdx.x % kWarpgroup == 0};
+    consumer.start_trace(params.sheet, warpgroup, threadIdx.x % kWarpgroup == 0);
     consumer.run();
+    consumer.finish_trace(params.sheet, warpgroup);
   }
 }

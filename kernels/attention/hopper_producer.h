@@ -21,7 +21,7 @@ __device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile
 // the next one when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot
 // have.
 
-struct Scheduler {
+struct Scheduler : trace::Pen<kConfig.trace> {
   const HopperForwardParams& params;
   const Shared& shared;
   const int lane;
@@ -43,7 +43,9 @@ struct Scheduler {
       item.is_end = false;
     }
     shared.items.publish(at);
+    mark(Mark::wait_empty, kQueryMarks, query_at.passed);
     shared.queries.wait_empty(query_at);
+    mark(Mark::load, kQueryMarks, query_at.passed);
     if (lane == 0) {
       shared.queries.expect(query_at, kConfig.consumers * kMap.query_bytes);
       for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
@@ -53,6 +55,7 @@ struct Scheduler {
       }
     }
     query_at.advance();
+    mark(Mark::idle);
     ptx::mbarrier_wait(shared.request, at.passed & 1);
     at.advance();
   }
@@ -64,7 +67,9 @@ struct Scheduler {
     // on.
     const long long stride = static_cast<long long>(call.schedule.query_tiles) * kQueryRows;
     for (long long index = blockIdx.x; index < items;) {
+      mark(Mark::wait_empty, kItemMarks, at.passed);
       shared.items.wait_empty(at);
+      mark(Mark::load, kItemMarks, at.passed);
       if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kQueryRows);
       __syncwarp();
       long long first_row = shared.item(at.slot()).work.first_row;
@@ -103,7 +108,7 @@ struct Scheduler {
 
 // The loader: one warp that loads the K and V tiles of the items.
 
-struct Loader {
+struct Loader : trace::Pen<kConfig.trace> {
   const HopperForwardParams& params;
   const Shared& shared;
   const int lane;
@@ -115,7 +120,9 @@ struct Loader {
 
   __device__ __forceinline__ void load_value() {
     if (due.row < 0) return;
+    mark(Mark::wait_empty, kValueMarks, value_at.passed);
     shared.values.wait_empty(value_at);
+    mark(Mark::load, kValueMarks, value_at.passed);
     if (lane == 0) {
       shared.values.expect(value_at, kMap.value_bytes);
       load_tile<kKeys, kConfig.value_dim>(&params.value, shared.value(value_at.slot()),
@@ -147,7 +154,9 @@ struct Loader {
       int flags = tiles.flags();
       tiles.advance();
       if (tiles.tile < 0) flags |= kLastTile;
+      mark(Mark::wait_empty, kKeyMarks, key_at.passed);
       shared.keys.wait_empty(key_at);
+      mark(Mark::load, kKeyMarks, key_at.passed);
       if (lane == 0) {
         shared.note(key_at.slot()).first_column = first_column;
         shared.note(key_at.slot()).flags = flags;
@@ -165,6 +174,7 @@ struct Loader {
     for (ItemRing::Cursor at;; at.advance()) {
       // The next item's first K comes before this one's last V, unless the consumers would have to wait for it.
       if (kConfig.query_stages == 1 || !__all_sync(kAllLanes, shared.items.is_full(at))) load_value();
+      mark(Mark::wait_full, kItemMarks, at.passed);
       shared.items.wait_full(at);
       const Item& item = shared.item(at.slot());
       const bool is_end = item.is_end;

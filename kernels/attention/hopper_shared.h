@@ -7,12 +7,14 @@
 #include "attention/work.h"
 #include "geometry/mask.h"
 #include "pipeline/mbarrier_ring.h"
+#include "pipeline/trace.h"
 #include "ptx/shared_memory.h"
 
 namespace warploom {
 
 using geometry::Interval;
 using ptx::uint32;
+using trace::Mark;
 
 template <bool Condition, typename A, typename B>
 struct Either {

@@ -4,6 +4,7 @@
 
 #include "geometry/host_device.h"
 #include "geometry/swizzle.h"
+#include "pipeline/trace_records.h"
 #include "ptx/tensor_map.h"
 
 namespace warploom {
@@ -24,13 +25,18 @@ struct GemmConfig {
   int staging_panels = 2;  ///< 64-column panels of a consumer's tile that are staged for the store at a time
   bool bias = false;       ///< added to every row, before the activation
   bool silu = false;
-  bool residual = false;  ///< beta * C is added at the end
+  bool residual = false;                   ///< beta * C is added at the end
+  trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
 };
 
 inline constexpr int kGemmDepth = 64;  ///< columns of A and B in a slot: one panel
 
 WARPLOOM_HD constexpr int gemm_threads(const GemmConfig& config) {
   return (config.consumers + 1) * 128;
+}
+/// Warps that mark: the producer, one of each consumer, and one that watches loads land.
+WARPLOOM_HD constexpr int gemm_strips(const GemmConfig& config) {
+  return config.consumers + 2;
 }
 /// Rows of a consumer's part of a tile.
 WARPLOOM_HD constexpr int gemm_consumer_rows(const GemmConfig& config) {
@@ -109,6 +115,7 @@ struct GemmParams {
   float alpha = 1, beta = 0;
   GemmSchedule schedule;
   int clusters = 0;  ///< of the grid
+  trace::Sheet sheet;
 };
 
 }  // namespace warploom

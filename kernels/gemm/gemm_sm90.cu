@@ -11,6 +11,7 @@
 #include "gemm/gemm_config.h"
 #include "geometry/wgmma_descriptor.h"
 #include "pipeline/gemm_protocols.h"
+#include "pipeline/trace.h"
 #include "ptx/cluster.h"
 #include "ptx/elect.h"
 #include "ptx/shared_memory.h"
@@ -41,7 +42,7 @@ static_assert(kConfig.multicast == 1 || kConfig.split == 1);
 static_assert(!kConfig.ping_pong || kConfig.split == 1);
 
 /// What every role knows: the CTA's tiles, and where its barriers are.
-struct Role {
+struct Role : trace::Pen<kConfig.trace> {
   const GemmParams& p;
   uint32 base;  ///< of shared memory
   int rank;     ///< in the cluster
@@ -71,7 +72,17 @@ struct Role {
   __device__ __forceinline__ int column() const { return tile.column * kConfig.tile_columns; }
 
   __device__ __forceinline__ void wait(int mbarrier, int phase) const {
+    if (mbarrier < kRing.first_empty) {
+      mark_step(trace::Mark::wait_full, 0, filling_of(mbarrier, phase));
+    } else {
+      mark(trace::Mark::wait_empty, 0, filling_of(mbarrier, phase));
+    }
     ptx::mbarrier_wait(barrier(mbarrier), static_cast<uint32>(phase) & 1u);
+  }
+  /// Which filling of the ring a wait for a phase of one of its barriers is about.
+  __device__ static __forceinline__ uint32 filling_of(int mbarrier, int phase) {
+    return mbarrier < kRing.first_empty ? phase * kConfig.stages + mbarrier
+                                        : (phase + 1) * kConfig.stages + mbarrier - kRing.first_empty;
   }
 };
 
@@ -85,7 +96,8 @@ struct Producer : Role {
   __device__ __forceinline__ void expect(int mbarrier, int, int) const {
     ptx::mbarrier_arrive_expect_tx(barrier(mbarrier), kMap.slot_bytes);
   }
-  __device__ __forceinline__ void load(int slot, int, int mbarrier, int) {
+  __device__ __forceinline__ void load(int slot, int use, int mbarrier, int) {
+    mark(trace::Mark::load, 0, use);
     const uint32 a = base + kMap.slot + slot * kMap.slot_bytes;
     const uint32 b = a + kMap.a_bytes;
     ptx::tma_load(&p.a, a, barrier(mbarrier), {k, row(), tile.batch * p.a_batch});
@@ -121,7 +133,8 @@ struct Consumer : Role {
       if (threadIdx.x % 128 == 0) start_residual<kConfig>(p, staging(), tile.batch, first_row(), column());
     }
   }
-  __device__ __forceinline__ void read_begin(int slot, int) {
+  __device__ __forceinline__ void read_begin(int slot, int use) {
+    mark_step(trace::Mark::product, 0, use);
     const uint32 a = base + kMap.slot + slot * kMap.slot_bytes;
     const uint32 a_low =
         geometry::descriptor_low(a + (kConfig.ping_pong ? 0 : who * kConsumerRows * geometry::kPanelRowBytes));
@@ -140,12 +153,16 @@ struct Consumer : Role {
     ptx::wgmma_commit_group();
     accumulate = 1;
   }
-  __device__ __forceinline__ void read_end(int, int) {
+  __device__ __forceinline__ void read_end(int, int use) {
+    mark_step(trace::Mark::wait_product, 0, use);
     ptx::wgmma_wait_group<0>();
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) ptx::keep(d[block]);
   }
-  __device__ __forceinline__ void read_end_older(int, int) const { ptx::wgmma_wait_group<1>(); }
+  __device__ __forceinline__ void read_end_older(int, int use) const {
+    mark_step(trace::Mark::wait_product, 0, use);
+    ptx::wgmma_wait_group<1>();
+  }
   /// One arrival a consumer, in every CTA whose loads go to this slot.
   __device__ __forceinline__ void arrive(int mbarrier, int) const {
     if constexpr (kConfig.multicast == 1) {
@@ -155,12 +172,14 @@ struct Consumer : Role {
     }
   }
   __device__ __forceinline__ void sync(int turn) const {
+    mark(trace::Mark::turn);
     ptx::named_barrier_sync(pipeline::kFirstTurnId + turn, 2 * pipeline::kWarpgroup);
   }
   __device__ __forceinline__ void signal(int turn) const {
     ptx::named_barrier_arrive(pipeline::kFirstTurnId + turn, 2 * pipeline::kWarpgroup);
   }
   __device__ __forceinline__ void epilogue(int) {
+    mark(trace::Mark::epilogue, 0, tiles_done);
     if constexpr (kConfig.split > 1) {
       store_sum();
     } else if constexpr (gemm_staged(kConfig)) {
@@ -169,6 +188,7 @@ struct Consumer : Role {
       store_direct<kConfig, In, Out>(p, tile.batch, first_row(), column(), bias, d);
     }
     ++tiles_done;
+    mark(trace::Mark::idle);
   }
 
   /// Adds up the sums of the cluster's CTAs, each a share of the tile: through the ring's memory, which no load will
@@ -201,6 +221,25 @@ struct Consumer : Role {
     ptx::cluster_arrive_relaxed();  // nobody leaves while its memory is read
     ptx::cluster_wait();
   }
+};
+
+/// A warp that only looks, so that a trace knows when loads land and no consumer has to say so. It takes no part in the
+/// protocol: a slot is filled again hundreds of cycles after it has landed, and should the watcher miss that, it gives
+/// up after a while.
+struct Watcher : Role {
+  bool missed = false;
+
+  __device__ __forceinline__ void wait(int mbarrier, int phase) {
+    constexpr int kMostLooks = 1 << 14;
+    for (int looks = 0; !missed && !ptx::mbarrier_try_wait(barrier(mbarrier), static_cast<uint32>(phase) & 1u);) {
+      missed = ++looks == kMostLooks;
+    }
+    if (!missed) mark(trace::Mark::landed, 0, filling_of(mbarrier, phase));
+  }
+  __device__ __forceinline__ void read_begin(int, int) const {}
+  __device__ __forceinline__ void read_end(int, int) const {}
+  __device__ __forceinline__ void arrive(int, int) const {}
+  __device__ __forceinline__ void epilogue(int) const {}
 };
 
 __device__ __forceinline__ void init_barriers(uint32 base) {
@@ -243,17 +282,27 @@ extern "C" __global__ void __cluster_dims__(warploom::kCluster, 1, 1)
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_dec<40>();
     if (threadIdx.x / 32 == 0 && ptx::elect_one()) {
-      Producer producer{{params, base, rank}};
+      Producer producer{{{}, params, base, rank}};
+      producer.start_trace(params.sheet, 0, true);
       pipeline::produce_steps(producer, ring, false);
+      producer.finish_trace(params.sheet, 0);
+    }
+    if (kConfig.trace != trace::Level::off && threadIdx.x == 32) {
+      Watcher watcher{{{}, params, base, rank}};
+      watcher.start_trace(params.sheet, kConfig.consumers + 1, true);
+      pipeline::consume_steps(watcher, ring);
+      watcher.finish_trace(params.sheet, kConfig.consumers + 1);
     }
   } else {
     if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_inc<232>();
-    Consumer consumer{{params, base, rank}, warpgroup - 1};
+    Consumer consumer{{{}, params, base, rank}, warpgroup - 1};
+    consumer.start_trace(params.sheet, warpgroup, threadIdx.x % 128 == 0);
     if constexpr (kConfig.ping_pong) {
       pipeline::consume_by_turns(consumer, ring, turns, warpgroup - 1);
     } else {
       pipeline::consume_cooperatively(consumer, ring);
     }
+    consumer.finish_trace(params.sheet, warpgroup);
     // The stores read shared memory, which is the next CTA's once this one has ended.
     if (gemm_staged(kConfig) && threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
   }

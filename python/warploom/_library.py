@@ -64,6 +64,8 @@ def _load(path: Path) -> ctypes.CDLL:
     _refuse_other_release(path, loaded)
     loaded.warploom_gemm_run.argtypes = [ctypes.c_char_p]
     loaded.warploom_gemm_explain.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
+    for function in ("warploom_trace_gemm", "warploom_trace_attention"):
+        getattr(loaded, function).argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
     return loaded
 
 

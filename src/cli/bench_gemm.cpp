@@ -2,12 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,10 +12,10 @@
 #include "cli/command.h"
 #include "cli/devices.h"
 #include "cli/gemm_case.h"
+#include "cli/gemm_memory.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
 #include "gpu/driver.h"
-#include "problem/gemm.h"
 #include "warploom/attention.h"
 
 namespace warploom::cli {
@@ -36,42 +33,6 @@ const std::vector<std::string> default_cases = {
     "gemm-4096x4096x4096-bf16", "gemm-8192x8192x8192-bf16",
     "gemm-65536x2048x512-bf16", "gemm-65536x4096x1024-bf16-bias-silu",
     "gemm-64x4096x4096-bf16",   "gemm-256x4096x4096-bf16",
-};
-
-class DeviceBuffer {
- public:
-  explicit DeviceBuffer(const gpu::Driver& driver) : driver_(driver) {}
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
-  ~DeviceBuffer() {
-    if (address_ != 0) driver_.cuMemFree(address_);
-  }
-
-  /// `count` random 16-bit values between -1 and 1 (zeros and repeated data run faster than real ones).
-  Status fill(std::int64_t count, bool bfloat16, unsigned seed) {
-    std::mt19937 random(seed);
-    std::vector<std::uint16_t> values(static_cast<std::size_t>(std::max<std::int64_t>(1, count)));
-    // Any sign and mantissa; exponents that make values between 1/16 and 1.
-    for (std::uint16_t& value : values) {
-      const std::uint32_t bits = random();
-      const std::uint32_t below_one = bfloat16 ? (123 + bits % 4) << 7 : (11 + bits % 4) << 10;
-      const std::uint32_t mantissa = bits >> 8 & (bfloat16 ? 0x7Fu : 0x3FFu);
-      value = static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | below_one | mantissa);
-    }
-    if (Status status = reserve(static_cast<std::int64_t>(values.size()) * 2); !status.ok()) return status;
-    return gpu::driver_status(driver_, driver_.cuMemcpyHtoD(address_, values.data(), values.size() * 2),
-                              "copying to the device");
-  }
-  Status reserve(std::int64_t bytes) {
-    return gpu::driver_status(driver_, driver_.cuMemAlloc(&address_, static_cast<std::size_t>(bytes)),
-                              "allocating device memory");
-  }
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver names device memory by number
-  void* data() const { return reinterpret_cast<void*>(address_); }
-
- private:
-  const gpu::Driver& driver_;
-  gpu::DevicePointer address_ = 0;
 };
 
 /// Milliseconds of `calls` products in a row, by events.
@@ -118,35 +79,16 @@ Result<Json> bench_case(const Options& options, const std::string& name, const D
   const gpu::Driver& driver = **gpu::driver();
   const Result<gpu::ContextScope> context = gpu::ContextScope::enter(device.ordinal);
   if (!context.ok()) return context.status();
-  warploom_gemm call = describe_case(*gemm);
-  call.device_index = device.ordinal;
-  const std::int64_t a_values = gemm->batch * call.a.batch_stride, b_values = gemm->batch * call.b.batch_stride;
-  const std::int64_t out_values = gemm->batch * call.out.batch_stride;
-  const int out_bytes = gemm_value_bytes(gemm->out_dtype);
-  DeviceBuffer a(driver), b(driver), out(driver), c(driver), bias(driver);
-  const bool bfloat16 = gemm->dtype == WARPLOOM_BFLOAT16;
-  Status status = a.fill(a_values, bfloat16, 1);
-  if (status.ok()) status = b.fill(b_values, bfloat16, 2);
-  if (status.ok()) status = out.reserve(std::max<std::int64_t>(16, out_values * out_bytes));
-  if (status.ok() && gemm->residual)
-    status = c.fill(out_values * out_bytes / 2, gemm->out_dtype == WARPLOOM_BFLOAT16, 3);
-  if (status.ok() && gemm->bias) status = bias.fill(padded_columns(gemm->columns), bfloat16, 4);
-  if (!status.ok()) return status;
-  call.a.data = a.data();
-  call.b.data = b.data();
-  call.out.data = out.data();
-  if (gemm->residual) call.c.data = c.data();
-  if (gemm->bias) call.bias = bias.data();
-  const Result<double> milliseconds = measure(options, driver, call);
+  GemmMemory memory(driver);
+  if (Status status = memory.fill(*gemm, device.ordinal); !status.ok()) return status;
+  const Result<double> milliseconds = measure(options, driver, memory.call());
   if (!milliseconds.ok()) return milliseconds.status();
-  const double bytes = 2.0 * static_cast<double>(a_values + b_values) +
-                       static_cast<double>(out_values * out_bytes) * (gemm->residual ? 2 : 1);
   return Json{{"case", name},
               {"device", device.name},
               {"median_ms", *milliseconds},
               {"tflops", gemm->flops() / *milliseconds * 1e-9},
-              {"bytes", bytes},
-              {"gigabytes_per_second", bytes / *milliseconds * 1e-6}};
+              {"bytes", memory.bytes()},
+              {"gigabytes_per_second", memory.bytes() / *milliseconds * 1e-6}};
 }
 
 int bench_gemm(const Options& options) {

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "cli/bench_command.h"
+#include "cli/calibrate_command.h"
 #include "cli/check_command.h"
 #include "cli/command.h"
 #include "cli/compile_command.h"
@@ -12,6 +13,7 @@
 #include "cli/explain_command.h"
 #include "cli/info_command.h"
 #include "cli/simulate_command.h"
+#include "cli/trace_command.h"
 #include "cli/verify_command.h"
 #include "warploom/warploom.h"
 
@@ -26,6 +28,8 @@ void add_commands(CLI::App& app) {
   add_verify_command(app);
   add_simulate_command(app);
   add_check_command(app);
+  add_trace_command(app);
+  add_calibrate_command(app);
 }
 
 int run_command(int argc, const char* const* argv) {

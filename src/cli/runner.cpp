@@ -221,4 +221,8 @@ const warploom_attention& Runner::host_call(bool backward) const {
   return state_->host[backward ? 1 : 0];
 }
 
+const warploom_attention& Runner::device_call(bool backward) const {
+  return state_->run[backward ? 1 : 0];
+}
+
 }  // namespace warploom::cli

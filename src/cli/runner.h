@@ -21,8 +21,9 @@ class Runner {
   Result<double> run(bool backward);
   /// Results into the problem's memory.
   Status fetch();
-  /// The call on the host's memory, for the reference.
+  /// The call on the host's memory, for the reference, and the one that run() makes on the device's.
   const warploom_attention& host_call(bool backward) const;
+  const warploom_attention& device_call(bool backward) const;
 
  private:
   struct State;

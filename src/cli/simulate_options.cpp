@@ -58,6 +58,11 @@ void print_run(const sim::Run& run, const sim::Window& window) {
                 with_commas(run.closed_form->makespan).c_str());
   std::printf("  critical path: %s\n",
               sim::to_string(sim::shares(sim::critical_path(run.model, run.timeline))).c_str());
+  print_lanes(run, window);
+  std::printf("  %s\n", paint(Colour::dim, sim::kOptimism).c_str());
+}
+
+void print_lanes(const sim::Run& run, const sim::Window& window) {
   const std::vector<sim::Resource> resources = shown_resources(run);
   for (const sim::Resource r : resources) {
     const double percent = run.timeline.utilisation(r);
@@ -69,7 +74,6 @@ void print_run(const sim::Run& run, const sim::Window& window) {
                 run.model.resources.size());
   print_timeline(run, window);
   for (const std::string& note : run.notes) std::printf("  note: %s\n", note.c_str());
-  std::printf("  %s\n", paint(Colour::dim, sim::kOptimism).c_str());
 }
 
 void RunOutput::add_to(CLI::App& command) {
@@ -81,14 +85,21 @@ void RunOutput::add_to(CLI::App& command) {
 }
 
 int RunOutput::finish(const sim::Run& run) const {
+  return finish(
+      run, [&run](const sim::Window& window) { print_run(run, window); },
+      [&run](const sim::Window& window) { return sim::run_json(run, window); });
+}
+
+int RunOutput::finish(const sim::Run& run, const std::function<void(const sim::Window&)>& print,
+                      const std::function<Json(const sim::Window&)>& json_of) const {
   if (until)
     if (const Status status = sim::validate_window(*until, width); !status.ok()) return report(status);
   const Result<sim::Window> window = sim::resolve({until.value_or(0), width}, run.timeline);
   if (!window.ok()) return report(window.status());
-  if (json.prints_text()) print_run(run, *window);
+  if (json.prints_text()) print(*window);
   for (const Status& status : {write_file("--svg", svg, [&] { return sim::timeline_svg(run, window->until); }),
                                write_file("--perfetto", perfetto, [&] { return sim::perfetto_json(run); }),
-                               json.write(sim::run_json(run, *window))})
+                               json.requested() ? json.write(json_of(*window)) : Status()})
     if (!status.ok()) return report(status);
   return exit_success;
 }

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <deque>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,6 +59,9 @@ Status write_file(const std::string& option, const std::string& path, Text text)
   return Status::runtime_error(option + " " + path + ": the file could not be written; check folder, rights and space");
 }
 
+/// Bars of use, the timeline's rows and the notes of a run.
+void print_lanes(const sim::Run& run, const sim::Window& window);
+
 /// Title, makespan, closed form, critical path, utilisation, timeline, notes and the note on optimism. The run needs a
 /// trace.
 void print_run(const sim::Run& run, const sim::Window& window);
@@ -72,6 +76,9 @@ struct RunOutput {
   void add_to(CLI::App& command);
   /// Writes what was asked for and prints the rest; the exit code.
   int finish(const sim::Run& run) const;
+  /// The same with the caller's words: `print` for the terminal, `json` for --json. Neither is called without need.
+  int finish(const sim::Run& run, const std::function<void(const sim::Window&)>& print,
+             const std::function<Json(const sim::Window&)>& json_of) const;
 };
 
 /// sweep, design, work, shared, program, machine: below `simulate`.

@@ -152,6 +152,10 @@ Status run(const warploom_attention& call) {
   });
 }
 
+Status with_plan(const warploom_attention& call, const std::function<Status(GpuPlan&, const Driver&)>& body) {
+  return on_device(call, [&body](Prepared& prepared) -> Status { return body(prepared.plan, *prepared.cuda); });
+}
+
 Status warmup(const warploom_attention& call) {
   return on_device(call, [](Prepared& prepared) -> Status {
     return for_each_kernel(prepared, [](PlannedLaunch&, const LoadedKernel&) { return Status(); });

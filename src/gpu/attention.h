@@ -1,8 +1,10 @@
 // The GPU back end's front door.
 #pragma once
 
+#include <functional>
 #include <string>
 
+#include "gpu/plan.h"
 #include "warploom/status.h"
 #include "warploom/warploom.h"
 
@@ -12,6 +14,9 @@ namespace warploom::gpu {
 /// finds the kernel and queues it on the call's stream. Errors: what is not served yet, and driver or compiler
 /// failures.
 Status run(const warploom_attention& call);
+
+/// Plans the call with its device current and hands the plan to `body`.
+Status with_plan(const warploom_attention& call, const std::function<Status(GpuPlan&, const Driver&)>& body);
 
 /// Compiles and loads what the call needs without running it.
 Status warmup(const warploom_attention& call);

@@ -8,7 +8,7 @@
 
 namespace warploom::gpu {
 
-Status run(const warploom_gemm& call) {
+Status with_plan(const warploom_gemm& call, const std::function<Status(GpuPlan&, const Driver&)>& body) {
   const Result<const Driver*> cuda = driver();
   if (!cuda.ok()) return cuda.status();
   const Result<ContextScope> context = ContextScope::enter(call.device_index);
@@ -20,9 +20,16 @@ Status run(const warploom_gemm& call) {
   PlannedLaunch& planned = plan.launches[0];
   if (planned.ctas == 0) return {};
   if (Status status = encode_gemm_maps(call, **cuda, planned); !status.ok()) return status;
-  const Result<const LoadedKernel*> kernel = loaded_kernel(planned, plan.architecture, call.device_index);
-  if (!kernel.ok()) return kernel.status();
-  return launch(**kernel, planned, static_cast<StreamHandle>(call.stream));
+  return body(plan, **cuda);
+}
+
+Status run(const warploom_gemm& call) {
+  return with_plan(call, [&call](GpuPlan& plan, const Driver&) -> Status {
+    PlannedLaunch& planned = plan.launches[0];
+    const Result<const LoadedKernel*> kernel = loaded_kernel(planned, plan.architecture, call.device_index);
+    if (!kernel.ok()) return kernel.status();
+    return launch(**kernel, planned, static_cast<StreamHandle>(call.stream));
+  });
 }
 
 Result<std::string> explain(const warploom_gemm& call) {

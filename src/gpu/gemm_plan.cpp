@@ -101,25 +101,7 @@ ConfigKey key_of(const GemmConfig& c) {
           c.ping_pong, c.multicast,
           c.split,     c.staging_panels,
           c.bias,      c.silu,
-          c.residual};
-}
-
-GemmConfig config_of(const ConfigKey& key) {
-  GemmConfig c;
-  c.bfloat16 = key[0] != 0;
-  c.output = static_cast<GemmOutput>(key[1]);
-  c.tile_rows = key[2];
-  c.tile_columns = key[3];
-  c.stages = key[4];
-  c.consumers = key[5];
-  c.ping_pong = key[6] != 0;
-  c.multicast = key[7];
-  c.split = key[8];
-  c.staging_panels = key[9];
-  c.bias = key[10] != 0;
-  c.silu = key[11] != 0;
-  c.residual = key[12] != 0;
-  return c;
+          c.residual,  static_cast<int>(c.trace)};
 }
 
 const char* output_name(GemmOutput output) {
@@ -127,7 +109,7 @@ const char* output_name(GemmOutput output) {
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
-  const GemmConfig c = config_of(key);
+  const GemmConfig c = gemm_config(key);
   const auto truth = [](bool value) { return value ? "true" : "false"; };
   KernelRequest request;
   request.entry_file = "gemm/gemm_sm90.cu";
@@ -137,7 +119,8 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
               ", .tile_rows = ", c.tile_rows, ", .tile_columns = ", c.tile_columns, ", .stages = ", c.stages,
               ", .consumers = ", c.consumers, ", .ping_pong = ", truth(c.ping_pong), ", .multicast = ", c.multicast,
               ", .split = ", c.split, ", .staging_panels = ", c.staging_panels, ", .bias = ", truth(c.bias),
-              ", .silu = ", truth(c.silu), ", .residual = ", truth(c.residual), "};\n}  // namespace warploom\n");
+              ", .silu = ", truth(c.silu), ", .residual = ", truth(c.residual), ", .trace = trace::Level{",
+              static_cast<int>(c.trace), "}", "};\n}  // namespace warploom\n");
   request.kernel_name = "gemm";
   request.architecture = architecture;
   return request;
@@ -148,11 +131,11 @@ std::string name_of(const GemmConfig& c) {
                  c.multicast > 1 ? message(" multicast ", c.multicast) : "",
                  c.split > 1 ? message(" split ", c.split) : "", c.split == 1 && !gemm_staged(c) ? " direct" : "",
                  c.bfloat16 ? " bf16" : " fp16", " to ", output_name(c.output), c.bias ? " bias" : "",
-                 c.silu ? " silu" : "", c.residual ? " residual" : "");
+                 c.silu ? " silu" : "", c.residual ? " residual" : "", c.trace != trace::Level::off ? " traced" : "");
 }
 
 KernelVariant variant_of(const ConfigKey& key) {
-  const GemmConfig config = config_of(key);
+  const GemmConfig config = gemm_config(key);
   return {&kGemm, key, name_of(config), 0, config.bfloat16, false};
 }
 
@@ -199,6 +182,19 @@ TensorMapShape map_shape(TensorMapElement element, const warploom_matrix& matrix
   return shape;
 }
 
+int strips_of(const ConfigKey& key) {
+  return gemm_strips(gemm_config(key));
+}
+
+void attach_trace(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
+  GemmConfig config = gemm_config(launch.config);
+  config.trace = level;
+  launch.config = key_of(config);
+  launch.params_as<GemmParams>().sheet = sheet;
+}
+
+constexpr TraceHooks kTraceHooks = {strips_of, attach_trace};
+
 Status encode(const Driver& driver, const char* name, const TensorMapShape& shape, const void* data,
               ptx::TensorMap& map) {
   const Result<ptx::TensorMap> encoded = encode_tensor_map(driver, name, shape, reinterpret_cast<DevicePointer>(data));
@@ -209,7 +205,27 @@ Status encode(const Driver& driver, const char* name, const TensorMapShape& shap
 
 }  // namespace
 
-const KernelFamily kGemm = {"gemm (wgmma)", "kernels/gemm/gemm_sm90.cu", request_of, variants_of, variant_of};
+const KernelFamily kGemm = {"gemm (wgmma)", "kernels/gemm/gemm_sm90.cu", request_of, variants_of, variant_of,
+                            &kTraceHooks};
+
+GemmConfig gemm_config(const ConfigKey& key) {
+  GemmConfig c;
+  c.bfloat16 = key[0] != 0;
+  c.output = static_cast<GemmOutput>(key[1]);
+  c.tile_rows = key[2];
+  c.tile_columns = key[3];
+  c.stages = key[4];
+  c.consumers = key[5];
+  c.ping_pong = key[6] != 0;
+  c.multicast = key[7];
+  c.split = key[8];
+  c.staging_panels = key[9];
+  c.bias = key[10] != 0;
+  c.silu = key[11] != 0;
+  c.residual = key[12] != 0;
+  c.trace = static_cast<trace::Level>(key[13]);
+  return c;
+}
 
 std::vector<GemmCandidate> gemm_candidates(const warploom_gemm& call, const DeviceInfo& device) {
   std::vector<GemmCandidate> result;
@@ -281,7 +297,7 @@ Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, GpuPlan& p
 }
 
 Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, PlannedLaunch& launch) {
-  const GemmConfig config = config_of(launch.config);
+  const GemmConfig config = gemm_config(launch.config);
   GemmParams& params = launch.params_as<GemmParams>();
   const auto element = [](bool bfloat16) { return bfloat16 ? TensorMapElement::bfloat16 : TensorMapElement::float16; };
   const TensorMapElement in = element(config.bfloat16);
@@ -311,7 +327,7 @@ Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, Planned
 
 std::string describe_gemm(const warploom_gemm& call, const DeviceInfo& device, const GpuPlan& plan) {
   const PlannedLaunch& launch = plan.launches[0];
-  const GemmConfig config = config_of(launch.config);
+  const GemmConfig config = gemm_config(launch.config);
   const GemmParams& params = launch.params_as<GemmParams>();
   nlohmann::json json;
   json["backend"] = "cuda";

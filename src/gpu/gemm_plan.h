@@ -11,6 +11,9 @@ namespace warploom::gpu {
 
 extern const KernelFamily kGemm;
 
+/// The configuration of a launch of this family.
+GemmConfig gemm_config(const ConfigKey& key);
+
 /// A configuration that could serve a product, and what the model says of it.
 struct GemmCandidate {
   GemmConfig config;

@@ -94,7 +94,8 @@ ConfigKey key_of(const HopperForwardConfig& c) {
           c.stages,
           c.query_stages,
           c.turns,
-          c.scaled_query};
+          c.scaled_query,
+          static_cast<int>(c.trace)};
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
@@ -110,7 +111,8 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
       ", .softcap = ", truth(config.softcap), ", .interval_mask = ", truth(config.interval_mask),
       ", .consumers = ", config.consumers, ", .key_columns = ", config.key_columns, ", .stages = ", config.stages,
       ", .query_stages = ", config.query_stages, ", .turns = ", truth(config.turns),
-      ", .scaled_query = ", truth(config.scaled_query), "};\n}  // namespace warploom\n");
+      ", .scaled_query = ", truth(config.scaled_query), ", .trace = trace::Level{", static_cast<int>(config.trace),
+      "}};\n}  // namespace warploom\n");
   request.kernel_name = "attention_forward_hopper";
   request.architecture = architecture;
   return request;
@@ -122,7 +124,7 @@ KernelVariant variant_of(const ConfigKey& key) {
                      std::to_string(c.head_dim);
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += std::string(c.bfloat16 ? " bf16" : " fp16") + (c.softcap ? " softcap" : "") +
-          (c.interval_mask ? " intervals" : "");
+          (c.interval_mask ? " intervals" : "") + (c.trace != trace::Level::off ? " traced" : "");
   return {&kHopperForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
 }
 
@@ -167,6 +169,19 @@ MapShapes map_shapes(const warploom_attention& call, int key_columns) {
           key_map(call, call.v, call.value_dim, key_columns)};
 }
 
+int strips_of(const ConfigKey& key) {
+  return hopper_forward_strips(hopper_forward_config(key));
+}
+
+void attach_trace(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
+  HopperForwardConfig config = hopper_forward_config(launch.config);
+  config.trace = level;
+  launch.config = key_of(config);
+  launch.params_as<HopperForwardParams>().sheet = sheet;
+}
+
+constexpr TraceHooks kTraceHooks = {strips_of, attach_trace};
+
 void bind_counters(GpuPlan& plan, DevicePointer scratch) {
   plan.launches[0].params_as<HopperForwardParams>().counters = reinterpret_cast<unsigned*>(scratch);
 }
@@ -207,8 +222,12 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
 
 }  // namespace
 
-const KernelFamily kHopperForward = {"attention_forward (wgmma, TMA)", "kernels/attention/attention_forward_hopper.cu",
-                                     request_of, variants_of, variant_of};
+const KernelFamily kHopperForward = {"attention_forward (wgmma, TMA)",
+                                     "kernels/attention/attention_forward_hopper.cu",
+                                     request_of,
+                                     variants_of,
+                                     variant_of,
+                                     &kTraceHooks};
 
 Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& wanted, const DeviceInfo& device) {
   HopperForwardConfig config = wanted;
@@ -235,7 +254,8 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
           key[8],
           key[9],
           key[10] != 0,
-          key[11] != 0};
+          key[11] != 0,
+          static_cast<trace::Level>(key[12])};
 }
 
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {

@@ -14,6 +14,7 @@
 
 #include "gpu/compiler.h"
 #include "gpu/driver.h"
+#include "pipeline/trace_records.h"
 #include "warploom/status.h"
 #include "warploom/warploom.h"
 
@@ -23,6 +24,14 @@ namespace warploom::gpu {
 using ConfigKey = std::array<std::int32_t, 20>;
 
 struct KernelVariant;
+struct PlannedLaunch;
+
+/// What a kernel with marks (pipeline/trace.h) is traced by.
+struct TraceHooks {
+  int (*strips)(const ConfigKey& config);  ///< warps of a CTA that mark
+  /// Makes the launch its traced variant, whose marks go to `sheet`.
+  void (*attach)(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet);
+};
 
 /// A kernel in all its configurations. There is one object a family; its address is the family's identity.
 struct KernelFamily {
@@ -35,6 +44,7 @@ struct KernelFamily {
   std::vector<KernelVariant> (*variants)(const DeviceInfo& device, bool whole_table);
   /// One configuration as a variant.
   KernelVariant (*variant)(const ConfigKey& config);
+  const TraceHooks* trace = nullptr;  ///< null: the kernel has no marks
 };
 
 /// A configuration with what a list of them is filtered and printed by.
@@ -57,7 +67,6 @@ struct PlannedLaunch {
   long long ctas;  ///< 0: nothing to launch
   int threads;
   int shared_bytes;
-  bool overlaps_previous;  ///< LaunchShape::overlaps_previous
   alignas(kParamsAlignment) std::byte params[kMaxParamsBytes];
 
   /// Starts the argument: a value-initialised Params in place.
@@ -120,7 +129,6 @@ struct GpuPlan {
     PlannedLaunch& launch = launches[static_cast<std::size_t>(launch_count++)];
     launch.family = &family;
     launch.config = config;
-    launch.overlaps_previous = false;
     return launch;
   }
 };

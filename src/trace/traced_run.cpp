@@ -1,0 +1,200 @@
+#include "trace/traced_run.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "gpu/attention.h"
+#include "gpu/gemm.h"
+#include "gpu/gemm_plan.h"
+#include "gpu/hopper_forward_plan.h"
+#include "gpu/launch_plan.h"
+#include "gpu/scratch.h"
+#include "problem/message.h"
+
+namespace warploom::trace {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{8} << 30;
+
+/// Launches a plan's kernels with their scratch memory, plain or traced, and times them.
+class Launcher {
+ public:
+  Launcher(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu::StreamHandle stream)
+      : plan_(plan), driver_(driver), device_(device), stream_(stream) {}
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+  ~Launcher() {
+    for (gpu::EventHandle event : events_)
+      if (event != nullptr) driver_.cuEventDestroy(event);
+  }
+
+  Status prepare() {
+    for (gpu::EventHandle& event : events_) {
+      if (Status status = check(driver_.cuEventCreate(&event, 0), "creating an event"); !status.ok()) return status;
+    }
+    if (plan_.scratch_bytes == 0) return {};
+    Result<gpu::Scratch> scratch = gpu::Scratch::allocate(driver_, device_, plan_.scratch_bytes, stream_);
+    if (!scratch.ok()) return scratch.status();
+    scratch_.emplace(std::move(*scratch));
+    plan_.bind_scratch(plan_, scratch_->address());
+    return {};
+  }
+
+  /// The plan's launches, with `marked` in place of number `which`; milliseconds of the kernels.
+  Result<double> run(int which, gpu::PlannedLaunch& marked) {
+    if (plan_.cleared_bytes > 0) {
+      if (Status status = clear(scratch_->address(), plan_.cleared_bytes); !status.ok()) return status;
+    }
+    if (Status status = check(driver_.cuEventRecord(events_[0], stream_), "timing"); !status.ok()) return status;
+    for (int n = 0; n < plan_.launch_count; ++n) {
+      gpu::PlannedLaunch& planned = n == which ? marked : plan_.launches[static_cast<std::size_t>(n)];
+      const Result<const gpu::LoadedKernel*> kernel = gpu::loaded_kernel(planned, plan_.architecture, device_);
+      if (!kernel.ok()) return kernel.status();
+      if (Status status = gpu::launch(**kernel, planned, stream_); !status.ok()) return status;
+    }
+    if (Status status = check(driver_.cuEventRecord(events_[1], stream_), "timing"); !status.ok()) return status;
+    if (Status status = check(driver_.cuEventSynchronize(events_[1]), "running the traced kernel"); !status.ok())
+      return status;
+    float milliseconds = 0;
+    Status status = check(driver_.cuEventElapsedTime(&milliseconds, events_[0], events_[1]), "timing");
+    if (!status.ok()) return status;
+    return static_cast<double>(milliseconds);
+  }
+
+  Status clear(gpu::DevicePointer address, std::size_t bytes) const {
+    return check(driver_.cuMemsetD8Async(address, 0, bytes, stream_), "clearing device memory");
+  }
+  Status check(gpu::DriverResult result, const char* what) const { return gpu::driver_status(driver_, result, what); }
+
+ private:
+  gpu::GpuPlan& plan_;
+  const gpu::Driver& driver_;
+  int device_;
+  gpu::StreamHandle stream_;
+  gpu::EventHandle events_[2] = {};
+  std::optional<gpu::Scratch> scratch_;
+};
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// The launch with marks, or -1.
+int marked_launch(const gpu::GpuPlan& plan) {
+  for (int n = 0; n < plan.launch_count; ++n) {
+    if (plan.launches[static_cast<std::size_t>(n)].family->trace != nullptr) return n;
+  }
+  return -1;
+}
+
+Status no_marks(const gpu::GpuPlan& plan) {
+  std::string names;
+  for (int n = 0; n < plan.launch_count; ++n) {
+    names += (n > 0 ? ", " : "") + std::string(plan.launches[static_cast<std::size_t>(n)].family->name);
+  }
+  return Status::runtime_error(
+      message("the call runs ", names, ", which has no marks; traced is the matrix product's kernel for Hopper"));
+}
+
+/// Traces one launch of a plan. The plan's device is current.
+Status trace_plan(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu::StreamHandle stream,
+                  const TraceOptions& options, TracedRun& result) {
+  const int which = marked_launch(plan);
+  if (which < 0) return no_marks(plan);
+  gpu::PlannedLaunch& plain = plan.launches[static_cast<std::size_t>(which)];
+  const gpu::TraceHooks& hooks = *plain.family->trace;
+  const Layout layout{plain.ctas, hooks.strips(plain.config), options.capacity};
+  if (layout.bytes() > kMostBytes) {
+    return Status::invalid_value(message("capacity = ", options.capacity, " for each of ", layout.ctas, " x ",
+                                         layout.strips, " warps takes more than 8 GiB; ask for less"));
+  }
+  Launcher launcher(plan, driver, device, stream);
+  if (Status status = launcher.prepare(); !status.ok()) return status;
+  const Result<gpu::Scratch> buffer = gpu::Scratch::allocate(driver, device, layout.bytes(), stream);
+  if (!buffer.ok()) return buffer.status();
+  // NOLINTBEGIN(performance-no-int-to-ptr): the driver names device memory by number
+  const Sheet sheet{reinterpret_cast<Strip*>(buffer->address()),
+                    reinterpret_cast<Record*>(buffer->address() + layout.strip_bytes()), layout.strips,
+                    static_cast<unsigned>(options.capacity)};
+  // NOLINTEND(performance-no-int-to-ptr)
+  gpu::PlannedLaunch traced = plain;  // after the scratch memory was bound
+  hooks.attach(traced, options.level, sheet);
+
+  std::vector<double> plain_ms, traced_ms;
+  for (int round = -1; round < options.rounds; ++round) {  // the first compiles and warms up
+    const Result<double> without = launcher.run(which, plain);
+    if (!without.ok()) return without.status();
+    const Result<double> with = launcher.run(which, traced);
+    if (!with.ok()) return with.status();
+    if (round < 0) continue;
+    plain_ms.push_back(*without);
+    traced_ms.push_back(*with);
+  }
+  result.plain_ms = median(plain_ms);
+  result.traced_ms = median(traced_ms);
+
+  if (Status status = launcher.clear(buffer->address(), layout.strip_bytes()); !status.ok()) return status;
+  const Result<double> recorded = launcher.run(which, traced);
+  if (!recorded.ok()) return recorded.status();
+  std::vector<std::byte> bytes(layout.bytes());
+  if (Status status =
+          launcher.check(driver.cuMemcpyDtoH(bytes.data(), buffer->address(), bytes.size()), "reading the trace");
+      !status.ok())
+    return status;
+  Result<Recording> recording = decode(bytes, layout);
+  if (!recording.ok()) return recording.status();
+  result.recording = std::move(*recording);
+
+  if (plain.family == &gpu::kGemm) {
+    result.subject = subject_of(gpu::gemm_config(plain.config), options.machine, plain.params_as<GemmParams>().steps);
+  } else {
+    result.subject = subject_of(gpu::hopper_forward_config(plain.config), options.machine);
+  }
+  result.subject.title = plain.family->variant(plain.config).name;
+  return {};
+}
+
+template <typename Call>
+Result<TracedRun> traced(const Call& call, const TraceOptions& options) {
+  if (Status status = validate(options); !status.ok()) return status;
+  TracedRun result;
+  Status status = gpu::with_plan(call, [&](gpu::GpuPlan& plan, const gpu::Driver& driver) {
+    return trace_plan(plan, driver, call.device_index, static_cast<gpu::StreamHandle>(call.stream), options, result);
+  });
+  if (!status.ok()) return status;
+  if (result.recording.ctas.empty()) return Status::runtime_error("the kernel recorded nothing: the call has no work");
+  return result;
+}
+
+}  // namespace
+
+Status validate(const TraceOptions& options) {
+  constexpr std::int64_t kMostCapacity = 1 << 24;
+  if (options.capacity < 1 || options.capacity > kMostCapacity) {
+    return Status::invalid_value(
+        message("capacity = ", options.capacity, " must lie in [1, ", kMostCapacity, "] marks a warp"));
+  }
+  if (options.rounds < 0 || options.rounds > 10000)
+    return Status::invalid_value(message("rounds = ", options.rounds, " must lie in [0, 10000]"));
+  return validate(options.machine);
+}
+
+Result<Level> parse_level(const std::string& name) {
+  if (name == "rings") return Level::rings;
+  if (name == "steps") return Level::steps;
+  return Status::invalid_value(message("detail = '", name, "' must be rings or steps"));
+}
+
+Result<TracedRun> traced_run(const warploom_gemm& call, const TraceOptions& options) {
+  return traced(call, options);
+}
+
+Result<TracedRun> traced_run(const warploom_attention& call, const TraceOptions& options) {
+  return traced(call, options);
+}
+
+}  // namespace warploom::trace

@@ -1,0 +1,121 @@
+// Marks cost nothing where they are off: the machine code is that of sources without them. Where they are on the kernel
+// still has its registers. Compiled with NVRTC; no GPU.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <regex>
+#include <string>
+
+#include "../gpu/support.h"
+#include "gpu/choose_plan.h"
+#include "gpu/gemm_plan.h"
+#include "gpu/reference_device.h"
+
+namespace warploom::gpu {
+namespace {
+
+template <typename T>
+T at(const std::string& bytes, std::size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+/// The instructions: section .text.* of a 64-bit ELF file.
+std::string machine_code(const std::string& cubin) {
+  const auto headers = at<std::uint64_t>(cubin, 0x28);
+  const auto size = at<std::uint16_t>(cubin, 0x3A), count = at<std::uint16_t>(cubin, 0x3C),
+             names = at<std::uint16_t>(cubin, 0x3E);
+  const auto offset_of = [&](std::uint64_t section) { return at<std::uint64_t>(cubin, headers + section * size + 24); };
+  for (std::uint64_t section = 0; section < count; ++section) {
+    const char* name = cubin.data() + offset_of(names) + at<std::uint32_t>(cubin, headers + section * size);
+    if (std::string_view(name).starts_with(".text.")) {
+      return cubin.substr(offset_of(section), at<std::uint64_t>(cubin, headers + section * size + 32));
+    }
+  }
+  return {};
+}
+
+/// The kernels' sources without a single mark: `mark(...);`, `mark_step(...);`, `start_trace(...);`,
+/// `finish_trace(...);`.
+const SourceFiles& sources_without_marks() {
+  static const SourceFiles files = [] {
+    const std::regex mark(R"([^\n;{}]*\b(mark|mark_step|start_trace|finish_trace)\([^;]*;)");
+    SourceFiles result;
+    for (const KernelFile& file : kernel_files()) {
+      std::string text(file.text);
+      if (file.path != "pipeline/trace.h") text = std::regex_replace(text, mark, "");
+      result.emplace(file.path, text);
+    }
+    return result;
+  }();
+  return files;
+}
+
+Result<CubinPointer> compiled(const KernelFamily& family, const ConfigKey& config, bool with_marks) {
+  CompilerOptions options;
+  options.settings.cache_directory = "";
+  options.nvrtc_candidates = test_nvrtc;
+  if (!with_marks) options.sources = lookup_in(sources_without_marks());
+  return Compiler(options).get(family.request(config, {9, 0, true}));
+}
+
+/// A launch of that configuration made its traced variant.
+ConfigKey traced(const KernelFamily& family, const ConfigKey& config, trace::Level level) {
+  PlannedLaunch launch;
+  launch.config = config;
+  std::memset(launch.params, 0, sizeof launch.params);
+  family.trace->attach(launch, level, {});
+  return launch.config;
+}
+
+/// Some configurations of every family with marks: the plainest and the one with most in it.
+std::vector<KernelVariant> variants_with_marks() {
+  std::map<std::string, std::vector<KernelVariant>> by_family;
+  for (const KernelVariant& variant : kernel_variants(*reference_device({9, 0, true}), false)) {
+    if (variant.family->trace != nullptr) by_family[variant.family->name].push_back(variant);
+  }
+  std::vector<KernelVariant> some;
+  for (const auto& [name, all] : by_family) {
+    for (const std::size_t i : {std::size_t{0}, all.size() / 2, all.size() - 1}) some.push_back(all[i]);
+  }
+  return some;
+}
+
+TEST(TraceMarks, SourcesHaveSome) {
+  for (const KernelVariant& variant : variants_with_marks()) {
+    const std::string entry = variant.family->request(variant.config, {9, 0, true}).entry_file;
+    EXPECT_NE(*embedded_source(entry), sources_without_marks().at(entry)) << entry;
+  }
+}
+
+TEST(TraceMarks, LeaveNoInstructionWhereTheyAreOff) {
+  if (nvrtc_directory().empty()) GTEST_SKIP() << "no NVRTC";
+  for (const KernelVariant& variant : variants_with_marks()) {
+    const Result<CubinPointer> marked = compiled(*variant.family, variant.config, true);
+    const Result<CubinPointer> bare = compiled(*variant.family, variant.config, false);
+    ASSERT_TRUE(marked.ok()) << marked.status().message();
+    ASSERT_TRUE(bare.ok()) << bare.status().message();
+    ASSERT_GT(machine_code((*marked)->image).size(), 1000u);
+    EXPECT_EQ(machine_code((*marked)->image), machine_code((*bare)->image)) << variant.name;
+  }
+}
+
+TEST(TraceMarks, WhereTheyAreOnTheCodeDiffersAndNothingSpills) {
+  if (nvrtc_directory().empty()) GTEST_SKIP() << "no NVRTC";
+  for (const KernelVariant& variant : variants_with_marks()) {
+    const Result<CubinPointer> plain = compiled(*variant.family, variant.config, true);
+    for (const trace::Level level : {trace::Level::rings, trace::Level::steps}) {
+      const Result<CubinPointer> on = compiled(*variant.family, traced(*variant.family, variant.config, level), true);
+      ASSERT_TRUE(on.ok()) << on.status().message();
+      EXPECT_NE(machine_code((*plain)->image), machine_code((*on)->image)) << variant.name;
+      EXPECT_EQ((*on)->resources.spill_store_bytes, 0) << variant.name;
+      EXPECT_TRUE((*on)->resources.performance_warnings.empty()) << variant.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace warploom::gpu
