@@ -33,7 +33,7 @@ def run_problem(problem: Problem, seed: int) -> Verdict:
             return verdict
         if deterministic:
             again = differentiate(problem, call, True)
-            if not all(torch.equal(getattr(found, n), getattr(again, n)) for n in ("dq", "dk", "dv")):
+            if not all(torch.equal(a, again.named()[name]) for name, a in found.named().items()):
                 return Verdict(False, 1.0, 0.0, "deterministic gradients differ from call to call")
         if verdict.limit > 0 and (worst.limit == 0 or verdict.error / verdict.limit > worst.error / worst.limit):
             worst = verdict
@@ -71,11 +71,21 @@ def build_backward(problem: Problem, seed: int) -> tuple[Inputs, dict[str, Any],
 
 def differentiate(problem: Problem, call: dict[str, Any], deterministic: bool) -> Gradients:
     """Through memory that held NaN before."""
-    for name in "qkv":
-        torch.full_like(call[name], float("nan"))
+    for tensor in (*(call[name] for name in "qkv"), *bias_tensors(call)):
+        torch.full_like(tensor, float("nan"), memory_format=torch.contiguous_format)
     function = wl.softmax_attention_backward if problem.softmax else wl.hstu_attention_backward
     found = function(**call, deterministic=deterministic)
-    return Gradients(*(rows_of(x) for x in (found.dq, found.dk, found.dv)))
+    held = found.dbias if isinstance(found.dbias, tuple) else (found.dbias,)
+    names = ("dposition", "dtime") if isinstance(found.dbias, tuple) else ("dbias",)
+    bias = {name: gradient for name, gradient in zip(names, held, strict=True) if gradient is not None}
+    return Gradients(*(rows_of(x) for x in (found.dq, found.dk, found.dv)), bias)
+
+
+def bias_tensors(call: dict[str, Any]) -> list[Tensor]:
+    """What of the call's bias has a gradient."""
+    bias = call.get("bias")
+    held = (getattr(bias, name, None) for name in ("values", "position", "time"))
+    return [tensor for tensor in held if tensor is not None]
 
 
 # --- checks that are no single problem --------------------------------------------------------------------------------
@@ -225,6 +235,130 @@ def independent_of_the_batch() -> Verdict:
         all(torch.equal(a[100:230], b) for a, b in zip(whole[:3], alone[:3], strict=True)),
         "a sequence's gradients depend on the batch around it",
     )
+
+
+def _biases(longest: int, rows: int) -> dict[str, Any]:
+    """Every form for 2 heads and lengths 70 and 130."""
+    generator = torch.Generator(device=DEVICE).manual_seed(8)
+
+    def drawn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        return torch.randn(shape, generator=generator, device=DEVICE).to(dtype)
+
+    times = torch.randint(0, 1000, (rows,), generator=generator, device=DEVICE).cumsum(0)
+    return {
+        "dense": wl.DenseBias(drawn(2, 2, longest, longest)),
+        "dense-shared": wl.DenseBias(drawn(1, 1, longest, longest)),
+        "packed": wl.PackedBias(drawn(2, 70 * 72 + 130 * 136)),
+        "packed-one-head": wl.PackedBias(drawn(1, 70 * 72 + 130 * 132, dtype=torch.float32)),
+        "bucketed": wl.BucketedBias(drawn(2, 40, dtype=torch.float32), drawn(1, 30, dtype=torch.float32), times),
+    }
+
+
+def bias_autograd() -> Verdict:
+    """out.backward() fills the gradient of every bias tensor that wants one, and of no other, with what the function
+    without autograd gives."""
+    q, k, v, dout = _tensors(200, 2, 64)
+    cu = _lengths(70, 130)
+    options: dict[str, Any] = {"deterministic": True, "max_seqlen_q": 130, "max_seqlen_k": 130}
+    for name, bias in _biases(130, 200).items():
+        expected = wl.hstu_attention_backward(dout, q, k, v, cu, bias=bias, **options).dbias
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        leaves = bias_tensors({"bias": bias})
+        for leaf in leaves:
+            leaf.requires_grad_()
+        wl.hstu_attention(q, k, v, cu, bias=bias, **options).backward(dout)
+        for leaf, x in zip(leaves, expected, strict=True):
+            if leaf.grad is None or not torch.equal(leaf.grad, x):
+                return _verdict(False, f"{name}: autograd's gradient differs")
+    _, time = leaves
+    leaves[0].requires_grad_(False)
+    time.grad = None
+    wl.hstu_attention(q, k, v, cu, bias=bias, **options).backward(dout)
+    return _verdict(time.grad is not None and torch.equal(time.grad, expected[1]), "one table's gradient alone differs")
+
+
+def bias_does_not_leak() -> Verdict:
+    """NaN and infinity where nothing is visible change no bit of any gradient."""
+    q, k, v, dout = _tensors(200, 2, 64)
+    cu = _lengths(70, 130)
+    for name, bias in _biases(130, 200).items():
+        if name == "bucketed":
+            continue
+        visible = torch.zeros_like(bias.values, dtype=torch.bool)
+        if isinstance(bias, wl.DenseBias):
+            for b, length in enumerate((70, 130)):
+                visible[b if visible.shape[0] > 1 else 0, :, :length, :length] |= (
+                    torch.ones(length, length, device=DEVICE).tril() > 0
+                )
+        else:
+            first = 0
+            for length, pitch in ((70, 72), (130, 132 if visible.shape[0] == 1 else 136)):
+                part = visible[:, first : first + length * pitch].unflatten(1, (length, pitch))
+                part[:, :, :length] = torch.ones(length, length, device=DEVICE).tril() > 0
+                first += length * pitch
+        found = []
+        for outside in (0.0, float("nan"), float("inf")):
+            given = type(bias)(torch.where(visible, bias.values, outside))
+            call = {"bias": given, "deterministic": True, "max_seqlen_q": 130, "max_seqlen_k": 130}
+            found.append(wl.hstu_attention_backward(dout, q, k, v, cu, **call))
+        for other in found[1:]:
+            if not all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True)):
+                return _verdict(False, f"{name}: what is not visible reaches a gradient")
+        if found[0].dbias[~visible].abs().sum() != 0:
+            return _verdict(False, f"{name}: the gradient is not 0 where nothing is visible")
+    return _verdict(True, "")
+
+
+def bias_graph_capture() -> Verdict:
+    """Every form captured; a replay sees new values."""
+    q, k, v, dout = _tensors(200, 2, 64)
+    cu = _lengths(70, 130)
+    biases = _biases(130, 200)
+
+    def call() -> list[Tensor]:
+        options: dict[str, Any] = {"deterministic": True, "divisor": 10.0, "max_seqlen_q": 130, "max_seqlen_k": 130}
+        found = []
+        for bias in biases.values():
+            gradients = wl.hstu_attention_backward(dout, q, k, v, cu, bias=bias, **options)
+            found += [*gradients[:3], *(gradients.dbias if isinstance(gradients.dbias, tuple) else (gradients.dbias,))]
+        return found
+
+    call()  # compiled and loaded before the capture
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = call()
+    q.copy_(torch.randn(q.shape, generator=torch.Generator().manual_seed(1)))
+    graph.replay()
+    torch.cuda.synchronize()
+    same = all(torch.equal(a, b) for a, b in zip(captured, call(), strict=True))
+    return _verdict(same, "a replayed graph differs from the call")
+
+
+def bias_large_table() -> Verdict:
+    """A table of more times than a pass sums and than shared memory holds, as far as the buckets of a short one."""
+    q, k, v, dout = _tensors(200, 2, 64)
+    cu = _lengths(70, 130)
+    times = torch.randint(0, 40, (200,), generator=torch.Generator().manual_seed(2)).cumsum(0).to(DEVICE)
+    table = torch.randn(2, 700, device=DEVICE)
+    thresholds = torch.arange(1, 700, device=DEVICE) * 3
+    options: dict[str, Any] = {"deterministic": True, "max_seqlen_q": 130, "max_seqlen_k": 130}
+    bias = wl.BucketedBias(None, table, times, thresholds)
+    found = wl.hstu_attention_backward(dout, q, k, v, cu, bias=bias, **options).dbias[1]
+    # The same R stored: its gradient, summed by bucket.
+    stored = torch.zeros(2, 2, 130, 130, device=DEVICE)
+    buckets = []
+    for b, (first, length) in enumerate(((0, 70), (70, 130))):
+        t = times[first : first + length]
+        buckets.append(torch.bucketize((t[:, None] - t).abs(), thresholds, right=True))
+        stored[b, :, :length, :length] = table[:, buckets[-1]]
+    dense = wl.hstu_attention_backward(dout, q, k, v, cu, bias=wl.DenseBias(stored), **options).dbias
+    expected = torch.zeros(2, 700, dtype=torch.float64, device=DEVICE)
+    for b, bucket in enumerate(buckets):
+        length = bucket.shape[0]
+        expected.index_add_(1, bucket.flatten(), dense[b, :, :length, :length].double().flatten(1))
+    error = ((found.double() - expected).norm() / expected.norm()).item()
+    return Verdict(error <= 1e-5, error, 1e-5, "" if error <= 1e-5 else "a large table's gradient differs")
 
 
 SPECIAL: dict[str, Callable[[], Verdict]] = {

@@ -6,26 +6,32 @@ Warploom is used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any
 
+import gpu_bias_reference
 import torch
 from gpu_cases import Problem
-from gpu_reference import FLOOR, SMALLEST, UNIT, Inputs, Verdict, visible
+from gpu_reference import FLOOR, SMALLEST, UNIT, Inputs, Verdict, scores
 from torch import Tensor
 
 
 @dataclass
 class Gradients:
-    """(rows, heads, dim) each."""
+    """(rows, heads, dim) each, and those of the bias's tensors, shaped like them."""
 
     dq: Tensor
     dk: Tensor
     dv: Tensor
+    bias: dict[str, Tensor] = field(default_factory=dict)
+
+    def named(self) -> dict[str, Tensor]:
+        return {"dq": self.dq, "dk": self.dk, "dv": self.dv, **self.bias}
 
 
-def zeros(inputs: Inputs, dtype: torch.dtype) -> Gradients:
-    return Gradients(*(torch.zeros(x.shape, dtype=dtype, device=x.device) for x in (inputs.q, inputs.k, inputs.v)))
+def zeros(problem: Problem, inputs: Inputs, dtype: torch.dtype) -> Gradients:
+    tensors = (torch.zeros(x.shape, dtype=dtype, device=x.device) for x in (inputs.q, inputs.k, inputs.v))
+    return Gradients(*tensors, gpu_bias_reference.zeros(problem, inputs, dtype))
 
 
 @dataclass
@@ -36,25 +42,22 @@ class Scores:
     slope: Tensor  # dS / dP but for softmax's row sum, alpha and the divisor
     lse: Tensor
     exponent: Tensor  # softmax: what |Z - LSE| would be if nothing cancelled; P's relative error grows with it
+    see: Tensor
 
 
 def scores_of(problem: Problem, inputs: Inputs, b: int, first_q: int, q: Tensor, k: Tensor) -> Scores:
-    see = visible(problem, inputs, b, first_q)
-    z = inputs.alpha * (q @ k.transpose(1, 2))
+    z, see = scores(problem, inputs, b, first_q, inputs.alpha * (q @ k.transpose(1, 2)))
     if not problem.softmax:
         sigmoid = torch.sigmoid(z)
         slope = torch.where(see, sigmoid * (1 + z * torch.sigmoid(-z)), 0)
-        return Scores(torch.where(see, z * sigmoid, 0), slope, torch.zeros_like(z[..., 0]), torch.zeros_like(z))
-    slope = torch.ones_like(z)
-    if problem.softcap:
-        tanh = torch.tanh(z / problem.softcap)
-        z, slope = problem.softcap * tanh, 1 - tanh * tanh
+        return Scores(torch.where(see, z * sigmoid, 0), slope, torch.zeros_like(z[..., 0]), torch.zeros_like(z), see)
+    slope = 1 - (z / problem.softcap) ** 2 if problem.softcap else torch.ones_like(z)
     z = torch.where(see, z, -torch.inf)
     lse = torch.logsumexp(z, dim=2)
     base = torch.where(torch.isneginf(lse), 0, lse)[..., None]
     p = torch.exp(z - base)
     exponent = slope * abs(inputs.alpha) * (q.abs() @ k.abs().transpose(1, 2)) + base.abs()
-    return Scores(p, p * slope, lse, exponent)
+    return Scores(p, p * slope, lse, exponent, see)
 
 
 def results_of(problem: Problem, inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -64,9 +67,9 @@ def results_of(problem: Problem, inputs: Inputs) -> tuple[Tensor, Tensor]:
     lse = torch.full((inputs.q.shape[1], inputs.q.shape[0]), -torch.inf, device=inputs.q.device)
     for b, rows, columns in sequences(inputs):
         q, k, v = slices(inputs, rows, columns, torch.float64)
-        scores = scores_of(problem, inputs, b, rows.start, q, k)
-        out[rows] = (scores.p @ v).transpose(0, 1)
-        lse[:, rows] = scores.lse.float()
+        pairs = scores_of(problem, inputs, b, rows.start, q, k)
+        out[rows] = (pairs.p @ v).transpose(0, 1)
+        lse[:, rows] = pairs.lse.float()
     return out.to(inputs.q.dtype), lse
 
 
@@ -94,7 +97,7 @@ def backward(
     """(gradients, bound, magnitude) in `dtype`, as gpu_reference.forward. out: what softmax's backward pass reads; the
     float64 reference computes its own."""
     kind, exact = inputs.q.dtype, dtype == torch.float64
-    result, bound, magnitude = (zeros(inputs, dtype) for _ in range(3))
+    result, bound, magnitude = (zeros(problem, inputs, dtype) for _ in range(3))
     group = inputs.q.shape[1] // inputs.k.shape[1]
     alpha = inputs.alpha
 
@@ -113,7 +116,7 @@ def backward(
     for b, rows, columns in sequences(inputs):
         q, k, v = slices(inputs, rows, columns, dtype)
         do = dout[rows].to(dtype).transpose(0, 1)
-        scores = scores_of(problem, inputs, b, rows.start, q, k)
+        pairs = scores_of(problem, inputs, b, rows.start, q, k)
         if problem.softmax:
             over_n: Any = 1.0
         elif isinstance(inputs.divisor, Tensor):
@@ -121,7 +124,7 @@ def backward(
         else:
             over_n = 1 / inputs.divisor
         # Rounded where a kernel with 1 / N and alpha applied later does: no subnormal of the type is drawn for them.
-        p, slope = scores.p, scores.slope
+        p, slope = pairs.p, pairs.slope
         dp = do @ v.transpose(1, 2)
         delta = torch.zeros_like(dp[..., :1])
         if problem.softmax:
@@ -132,6 +135,8 @@ def backward(
         result.dq[rows] = (alpha * over_n * (ds16 @ k)).transpose(0, 1)
         result.dk[columns] = by_key_head(ds16.transpose(1, 2) @ (alpha * over_n * q))
         result.dv[columns] = by_key_head(p16.transpose(1, 2) @ (over_n * do))
+        over_r = alpha * over_n if problem.bias_scaled and not problem.softmax else over_n
+        gpu_bias_reference.add(problem, inputs, result.bias, b, torch.where(pairs.see, over_r * ds, 0))
         if exact:
             p_error, ds_error = (torch.clamp(UNIT[kind] * x.abs(), min=SMALLEST[kind]) ** 2 * (x != 0) for x in (p, ds))
             k2, q2, do2 = k**2, (alpha * over_n * q) ** 2, (over_n * do) ** 2
@@ -143,20 +148,21 @@ def backward(
                 delta2 = UNIT[kind] ** 2 * ((do * (p @ v)) ** 2).sum(dim=2, keepdim=True)
                 bound.dq[rows] += (delta2 * (alpha * slope @ k) ** 2).transpose(0, 1)
                 bound.dk[columns] += by_key_head((delta2 * slope**2).transpose(1, 2) @ q2)
+                gpu_bias_reference.add(problem, inputs, bound.bias, b, delta2 * slope**2)
             absolute = do.abs() @ v.abs().transpose(1, 2)
             if problem.softmax:
                 absolute = absolute + (do.abs() * (p @ v.abs())).sum(dim=2, keepdim=True)
-            absolute = absolute * slope.abs() + ds.abs() * scores.exponent
+            absolute = absolute * slope.abs() + ds.abs() * pairs.exponent
             scale = abs(alpha) * over_n if not isinstance(over_n, Tensor) else abs(alpha) * over_n.abs()
             magnitude.dq[rows] = (abs(1.0) * (absolute @ k.abs()) * abs(scale)).transpose(0, 1)
             magnitude.dk[columns] = by_key_head(absolute.transpose(1, 2) @ (scale * q.abs()).abs())
-            magnitude.dv[columns] = by_key_head((p.abs() * (1 + scores.exponent)).transpose(1, 2) @ (over_n * do).abs())
-    for held in fields(Gradients):
-        gradient = getattr(result, held.name)
+            gpu_bias_reference.add(problem, inputs, magnitude.bias, b, absolute * abs(over_r))
+            magnitude.dv[columns] = by_key_head((p.abs() * (1 + pairs.exponent)).transpose(1, 2) @ (over_n * do).abs())
+    for name, gradient in result.named().items():
         if exact:
-            getattr(bound, held.name).add_(torch.clamp(UNIT[kind] * gradient.abs(), min=SMALLEST[kind]) ** 2)
-        else:
-            setattr(result, held.name, gradient.to(kind).to(dtype))
+            bound.named()[name].add_(torch.clamp(UNIT[kind] * gradient.abs(), min=SMALLEST[kind]) ** 2)
+        else:  # a float32 bias's gradient is judged at q's precision too
+            gradient.copy_(gradient.to(kind).to(dtype))
     return result, bound, magnitude
 
 
@@ -166,18 +172,24 @@ def judge(problem: Problem, inputs: Inputs, dout: Tensor, out: Tensor | None, ac
     generator = torch.Generator(device=inputs.q.device).manual_seed(7)
     draws = [backward(problem, inputs, dout, out, torch.float32, factor)[0] for factor in (None, generator, generator)]
     worst = Verdict(True, 0.0, 0.0)
-    for held in fields(Gradients):
-        name = held.name
-        slots, used = (inputs.slots_q, inputs.used_q) if name == "dq" else (inputs.slots_k, inputs.used_k)
-        verdict = _judge_one(
-            problem,
-            getattr(exact, name),
-            getattr(bound, name),
-            getattr(magnitude, name),
-            [getattr(draw, name) for draw in draws],
-            getattr(actual, name).double(),
-            absent_rows(slots, used, getattr(exact, name)),
-        )
+    seen = zeros(problem, inputs, torch.float64)
+    for b, rows, columns in sequences(inputs):
+        q, k, _ = slices(inputs, rows, columns, torch.float64)
+        see = scores_of(problem, inputs, b, rows.start, q, k).see
+        gpu_bias_reference.add(problem, inputs, seen.bias, b, see.double())
+    for name, found in actual.named().items():
+        arrays = [gradients.named()[name] for gradients in (exact, bound, magnitude, *draws)]
+        if name in actual.bias:
+            # 0 where no visible pair is.
+            if found[seen.bias[name] == 0].double().abs().sum() != 0:
+                return Verdict(False, 1.0, 0.0, f"{name}: elements that no visible pair maps to are not 0")
+            arrays = [gpu_bias_reference.by_rows(problem, inputs, name, x) for x in arrays]
+            found = gpu_bias_reference.by_rows(problem, inputs, name, found)
+            absent = torch.zeros(found.shape[0], dtype=torch.bool, device=found.device)
+        else:
+            slots, used = (inputs.slots_q, inputs.used_q) if name == "dq" else (inputs.slots_k, inputs.used_k)
+            absent = absent_rows(slots, used, found)
+        verdict = _judge_one(problem, *arrays[:3], arrays[3:], found.double(), absent)
         if not verdict.ok:
             verdict.message = f"{name}: {verdict.message}"
             return verdict

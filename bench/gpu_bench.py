@@ -202,7 +202,9 @@ def run_attention(benchmark: Benchmark) -> list[Record]:
 
 
 def run_backward(benchmark: Benchmark) -> list[Record]:
-    """Gradients of q, k and v; 2.5 times the work of the forward pass. Peers differentiate softmax attention."""
+    """Gradients of q, k, v and the bias; 2.5 times the work of the forward pass. Peers differentiate softmax attention.
+
+    With a bias softmax's out and LSE are those without it, which costs the same."""
     b = benchmark
     lengths = lengths_of(b)
     total, longest = int(lengths.sum()), int(lengths.max())
@@ -230,15 +232,17 @@ def run_backward(benchmark: Benchmark) -> list[Record]:
         "max_seqlen_k": longest,
     }
 
-    def ours(deterministic: bool) -> Call:
+    bias, bias_bytes = bias_of(b, lengths, generator)
+    if isinstance(bias, wl.DenseBias):
+        bias_bytes *= 2  # its gradient
+
+    def ours(deterministic: bool, bias: Any = bias) -> Call:
         def call(number: int) -> Any:
             q, k, v, dout = inputs[number]
+            given = {"bias": bias, "deterministic": deterministic, **options}
             if b.softmax:
-                out, lse = flash[number][:2]
-                return wl.softmax_attention_backward(
-                    dout, q, k, v, out, lse, cu_seqlens, deterministic=deterministic, **options
-                )
-            return wl.hstu_attention_backward(dout, q, k, v, cu_seqlens, deterministic=deterministic, **options)
+                return wl.softmax_attention_backward(dout, q, k, v, *flash[number][:2], cu_seqlens, **given)
+            return wl.hstu_attention_backward(dout, q, k, v, cu_seqlens, **given)
 
         return call
 
@@ -250,8 +254,12 @@ def run_backward(benchmark: Benchmark) -> list[Record]:
             scale=b.dim**-0.5,
         )
 
-    calls: dict[str, Call] = {"warploom": ours(False), "warploom-deterministic": ours(True), "fa2": fa2}
-    if b.shortest is None:
+    calls: dict[str, Call] = {"warploom": ours(False), "warploom-deterministic": ours(True)}
+    if b.bias is not None:
+        calls["warploom-no-bias"] = ours(False, None)
+    else:
+        calls["fa2"] = fa2
+    if b.bias is None and b.shortest is None:
         leaves = [
             [x.unflatten(0, (b.batch, b.length)).transpose(1, 2).detach().requires_grad_() for x in each[:3]]
             for each in inputs
@@ -263,7 +271,7 @@ def run_backward(benchmark: Benchmark) -> list[Record]:
             outs[number], leaves[number], douts[number], retain_graph=True
         )
     flops = 10.0 * float((lengths.double() ** 2).sum()) * b.heads * b.dim * (0.5 if b.causal else 1.0)
-    return records(b.name, calls, sets, flops, 8 * tensor_bytes, backward=True)
+    return records(b.name, calls, sets, flops, 8 * tensor_bytes + bias_bytes, backward=True)
 
 
 def run_decode(case: Decode) -> list[Record]:

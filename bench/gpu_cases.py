@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, HOPPER_FORWARD, HOST_FILES, SPLIT, Item
+from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, SPLIT, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -450,7 +450,6 @@ SPECIAL_CHECKS = (
     "softmax-graph-capture",
     "softmax-torch-compile",
     "softmax-opcheck",
-    "refused-backward-bias",
     "refused-mixed-devices",
     "refused-misaligned",
     "refused-device-index",
@@ -476,12 +475,29 @@ BACKWARD_SPECIAL_CHECKS = (
     "graph-capture",
     "nan-stays-in-its-sequence",
     "independent-of-the-batch",
+    "bias-autograd",
+    "bias-does-not-leak",
+    "bias-graph-capture",
+    "bias-large-table",
 )
 
 # What gpu_backward_checks.py differentiates.
+# Of those with a bias one or two for each way through the kernels.
+BACKWARD_BIASES = (
+    *("bias-dense", "softmax-bias-dense-delta-q", "bias-dense-misaligned", "bias-dense-broadcast", "bias-dense-D128"),
+    *("softmax-bias-dense-one-head", "softmax-bias-dense-masked", "bias-dense-float32", "softmax-bias-dense-grouped"),
+    *("bias-dense-intervals", "softmax-bias-dense-more-queries", "bias-dense-layout", "softmax-bias-dense-softcap"),
+    *("softmax-bias-packed", "bias-packed-q-delta-q", "bias-packed-many", "bias-packed-used", "bias-packed-layout"),
+    *("bias-bucketed", "softmax-bias-bucketed-delta-q", "bias-time-thresholds", "bias-bucketed-one-head"),
+    *("bias-bucketed-masked", "bias-bucketed-used", "bias-bucketed-far", "bias-bucketed-close"),
+)
 BACKWARD_PROBLEMS = {
-    name: problem for name, problem in PROBLEMS.items() if problem.bias is None and name not in SPLIT_PROBLEMS
+    name: problem
+    for name, problem in PROBLEMS.items()
+    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES)
 }
+# What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
+BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
 
 # Functions of gpu_device_tests.py -> the file of kernels they run.
 DEVICE_TESTS = {
@@ -635,6 +651,13 @@ BENCHMARKS |= {
         Benchmark(8, 4096, 128, softmax=True, bias=bias),
     )
 }
+BENCHMARKS |= {b.name: b for b in (Benchmark(8, 4096, 256, bias="rab"),)}
+# Of those with a bias the operator with the weaker peer, and of tables one shape.
+BACKWARD_BENCHMARKS = {
+    name: b
+    for name, b in BENCHMARKS.items()
+    if b.bias is None or (not b.softmax and (b.bias == "rab" or (b.dim == 128 and b.shortest is None)))
+}
 
 
 @dataclass(frozen=True)
@@ -669,13 +692,19 @@ CEILINGS = {"copy-4GiB": ("torch",)}
 GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
 
 
+def _has_mapped_bias(p: Problem) -> bool:
+    """Whether a tensor map describes the bias, so that the Hopper kernel takes it."""
+    mapped = p.bias == "dense" and not p.bias_float32 and p.bias_offset == 0
+    return mapped and p.intervals is None and p.softcap is None
+
+
 def both_ways(section: str, name: str, case: str) -> list[Item]:
-    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias goes to
-    the latter anyway."""
+    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias has
+    one entry: most go to the latter anyway, and those that do not are few forms of what others check there."""
     problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
     split = SPLIT if problem is None or problem.slots_k is not None else ()
     if problem is not None and problem.bias is not None:
-        return [Item(section, name, (*FORWARD, *split))]
+        return [Item(section, name, (*(HOPPER_FORWARD if _has_mapped_bias(problem) else ()), *FORWARD, *split))]
     chosen = HOPPER_FORWARD if problem is not None else (*HOPPER_FORWARD, *FORWARD)
     return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
 
@@ -689,17 +718,24 @@ def all_items() -> list[Item]:
     # Sequences whose queries are not short go to the kernel that the call chooses for them.
     items += [Item("checks", f"forward-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_PROBLEMS]
     items += [Item("checks", f"split-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_CHECKS]
-    items += [Item("checks", f"backward-{name}", BACKWARD) for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS)]
-    items += [Item("checks", f"torch-{name}", (*HOPPER_FORWARD, *FORWARD, *BACKWARD)) for name in TORCH_CHECKS]
+    for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS):
+        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD)))
+        if name.startswith(BACKWARD_BOTH_WAYS):
+            items.append(Item("checks", f"backward-{name}{MMA_ONLY}", BACKWARD))
+    items += [
+        Item("checks", f"torch-{name}", (*HOPPER_FORWARD, *FORWARD, *HOPPER_BACKWARD, *BACKWARD))
+        for name in TORCH_CHECKS
+    ]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
     for tool in SANITIZER_TOOLS:
         of_tool = []
         for case, problem in SANITIZER_PROBLEMS.items():
             of_tool += both_ways("sanitizer", f"{tool}/{case}", case)
             # The same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
-            if problem.bias is None and "split" not in case:
-                of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", BACKWARD))
-                of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
+            if "split" not in case and (problem.bias is None or tool in ("memcheck", "racecheck")):
+                of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", (*HOPPER_BACKWARD, *BACKWARD)))
+                if problem.bias is None:
+                    of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
         # racecheck takes an mbarrier's arrival for that of its own thread only, and knows nothing of the end of a
         # wgmma: where one lane arrives for its warp it reports races that are none. The protocol checker is for those.
         checked = [x for x in of_tool if x.sources[: len(FORWARD)] == FORWARD or x.name.endswith(MMA_ONLY)]
@@ -711,9 +747,7 @@ def all_items() -> list[Item]:
         items.append(Item("bench", name, (*HOPPER_FORWARD, *FORWARD), ours))
     items += [Item("bench", name, (*HOPPER_FORWARD, *FORWARD, *SPLIT), ("warploom",)) for name in DECODES]
     items += [
-        Item("bench", f"{name}/backward", BACKWARD, ("warploom",))
-        for name, benchmark in BENCHMARKS.items()
-        if benchmark.bias is None
+        Item("bench", f"{name}/backward", (*HOPPER_BACKWARD, *BACKWARD), ("warploom",)) for name in BACKWARD_BENCHMARKS
     ]
     items += [Item("bench", name, GEMM, ("warploom",)) for name in gpu_gemm_cases.BENCHMARKS]
     items += [Item("bench", name, (), implementations) for name, implementations in CEILINGS.items()]

@@ -220,6 +220,7 @@ def _add_bias(p: Problem, inputs: Inputs, call: dict[str, Any], generator: torch
             bias = torch.zeros(heads, lq, lk, device=DEVICE)
             bias[:, there, :width] = target[:, row[there], :width].float()
             inputs.bias.append(bias)
+        inputs.bias_shapes = {"dbias": tuple(values.shape)}
         call["bias"] = wl.DenseBias(values, rows=p.bias_rows)
         return
     chunk = 4 if p.bias_float32 else 8
@@ -240,6 +241,7 @@ def _add_bias(p: Problem, inputs: Inputs, call: dict[str, Any], generator: torch
         bias[:, ~there] = 0
         inputs.bias.append(bias)
         first += sizes[b]
+    inputs.bias_shapes = {"dbias": tuple(values.shape)}
     call["bias"] = wl.PackedBias(values, rows=p.bias_rows)
 
 
@@ -256,7 +258,10 @@ def _bucketed(p: Problem, inputs: Inputs, heads: int, drawn: Callable[..., Tenso
     if p.thresholds:
         given = torch.randint(1, 40 * p.time_span, (39,), generator=generator).sort().values.to(DEVICE)
         thresholds = given
+    tables = {"dposition": position, "dtime": time}
+    inputs.bias_shapes = {name: tuple(table.shape) for name, table in tables.items() if table is not None}
     assert inputs.bias is not None
+    inputs.buckets = []
     first = 0
     for lq, lk, slot in zip(inputs.used_q, inputs.used_k, inputs.slots_k, strict=True):
         r = torch.arange(lq, device=DEVICE)[:, None] + lk - lq
@@ -267,6 +272,9 @@ def _bucketed(p: Problem, inputs: Inputs, heads: int, drawn: Callable[..., Tenso
             t = timestamps[first : first + lk]
             bucket = torch.searchsorted(thresholds, (t[r] - t[None]).abs(), right=True)
             bias += time[:, bucket]
+            inputs.buckets.append(bucket)
+        else:
+            inputs.buckets.append(torch.zeros(lq, lk, dtype=torch.long, device=DEVICE))
         inputs.bias.append(bias)
         first += slot
     return wl.BucketedBias(position, time, None if time is None else timestamps, given)
@@ -607,11 +615,6 @@ def refused_float32() -> Verdict:
     for name in "qkv":
         call[name] = call[name].float()
     return _refusal(lambda: wl.hstu_attention(**call), TypeError, ("q", "float32"))
-
-
-def refused_backward_bias() -> Verdict:
-    call = _simple(bias=torch.zeros(1, 1, 130, 130, dtype=torch.bfloat16, device=DEVICE))
-    return _refusal(lambda: wl.hstu_attention_backward(call["q"], **call), RuntimeError, ("backward", "bias", "GPU"))
 
 
 def refused_mixed_devices() -> Verdict:

@@ -79,19 +79,23 @@ def _pack_bias(p: Problem, addresses: dict[str, int]) -> bytes:
     dtype = _layout.FLOAT32 if p.bias_float32 else _layout.BFLOAT16 if p.bfloat16 else _layout.FLOAT16
     slots_k = p.slots_k or p.slots_q
     if p.bias == "bucketed":
-        tables = (addresses["position"], 0, p.heads, POSITIONS, POSITIONS, addresses["time"], 0, p.heads, TIMES, TIMES)
+        tables = (
+            *(addresses["position"], addresses.get("dposition", 0), p.heads, POSITIONS, POSITIONS),
+            *(addresses["time"], addresses.get("dtime", 0), p.heads, TIMES, TIMES),
+        )
         return _layout.BIAS.pack(
             *(_layout.BUCKETED_BIAS, _layout.FLOAT32, 0, 0), *(0,) * 12, *tables, addresses["timestamps"], 0
         )
     if p.bias == "dense":
         n = max(slots_k)
-        sizes = (len(slots_k), p.heads, n, n, p.heads * n * n, n * n, n)
+        shape, strides = (len(slots_k), p.heads, n, n), (p.heads * n * n, n * n, n)
         kind = _layout.DENSE_BIAS
     else:
         elements = sum(slot * pitch for slot, pitch in zip(slots_k, _packed_pitches(p), strict=True))
-        sizes = (1, p.heads, 0, elements, 0, elements, 0)
+        shape, strides = (1, p.heads, 0, elements), (0, elements, 0)
         kind = _layout.PACKED_BIAS
-    return _layout.BIAS.pack(kind, dtype, _layout.ROWS_KEY, 0, addresses["bias"], 0, *sizes, *(0,) * 15)
+    places = (addresses["bias"], addresses.get("dbias", 0))
+    return _layout.BIAS.pack(kind, dtype, _layout.ROWS_KEY, 0, *places, *shape, *strides, *strides, *(0,) * 12)
 
 
 def _bias_arrays(p: Problem, random: Any) -> dict[str, Array]:
@@ -121,7 +125,11 @@ def _bias_row(p: Problem, host: dict[str, Array], b: int, n: int, r: int, lk: in
         distance = np.abs(host["timestamps"][first_k + r] - host["timestamps"][first_k : first_k + lk])
         bucket = np.clip(np.floor(np.log(np.maximum(1, distance)) / 0.301), 0, TIMES - 1).astype(int)
         return host["position"][n, np.clip(r - np.arange(lk), 0, POSITIONS - 1)] + host["time"][n, bucket]
-    values = host["bias"] if p.bias_float32 else as_float(host["bias"], p.dtype)
+    return _stored_row(p, host["bias"] if p.bias_float32 else as_float(host["bias"], p.dtype), b, n, r, lk)
+
+
+def _stored_row(p: Problem, values: Array, b: int, n: int, r: int, lk: int) -> Any:
+    """Row r and columns 0..lk-1 of a dense or packed bias or its gradient."""
     if p.bias == "dense":
         return values[b, n, r, :lk]
     slots_k, pitches = p.slots_k or p.slots_q, _packed_pitches(p)
@@ -203,6 +211,35 @@ def _inputs(p: Problem) -> dict[str, Array]:
     return host | _bias_arrays(p, random)
 
 
+def _bias_gradients(p: Problem, arrays: dict[str, Any], host: dict[str, Array], dq: Array) -> list[Array]:
+    """Gradients of the bias's tensors, float64. The sums over both tables are equal; a stored bias's times K is dq, but
+    for softmax's alpha."""
+    if p.bias == "bucketed":
+        tables = [
+            np.asarray(arrays[f"d{name}"].read(np.float32, host[name].shape), np.float64)
+            for name in ("position", "time")
+        ]
+        size = float(np.linalg.norm(tables[0]) + np.linalg.norm(tables[1]))
+        if not (size > 0 and abs(float(tables[0].sum() - tables[1].sum())) < 1e-3 * size):
+            raise RuntimeError(f"wrong gradients of tables: they sum to {tables[0].sum()} and {tables[1].sum()}")
+        return tables
+    kind = np.float32 if p.bias_float32 else np.uint16
+    values = arrays["dbias"].read(kind, host["bias"].shape)
+    gradient = np.asarray(values if p.bias_float32 else as_float(values, p.dtype), np.float64)
+    k = np.asarray(as_float(host["k"], p.dtype), np.float64)
+    expected = np.zeros_like(dq)
+    first_q = first_k = 0
+    for b, (slot_q, slot_k) in enumerate(zip(p.slots_q, p.slots_k or p.slots_q, strict=True)):
+        for i in range(slot_q):
+            for n in range(p.heads):
+                dr = _stored_row(p, gradient, b, n, i + slot_k - slot_q, slot_k)
+                expected[first_q + i, n] = dr @ k[first_k : first_k + slot_k, n] * (p.dim**-0.5 if p.softmax else 1)
+        first_q, first_k = first_q + slot_q, first_k + slot_k
+    if not float(np.linalg.norm(expected - dq)) <= 2e-2 * float(np.linalg.norm(dq)):
+        raise RuntimeError("the gradient of the bias times k is not dq")
+    return [gradient]
+
+
 def run_case(name: str) -> None:
     """Runs one of gpu_cases.SANITIZER_PROBLEMS, or "backward-" and one, and checks its result roughly.
 
@@ -211,7 +248,8 @@ def run_case(name: str) -> None:
     if name.startswith("backward-"):
         for softmax in (False, True):
             p = SANITIZER_PROBLEMS[name.removeprefix("backward-")]
-            _run_backward(replace(p, softmax=softmax, divisor=None if softmax else p.divisor))
+            own = {"divisor": None} if softmax else {"softcap": None}  # what the other operator does not take
+            _run_backward(replace(p, softmax=softmax, **own))
         return
     p = SANITIZER_PROBLEMS[name]
     gpu = Gpu()
@@ -239,7 +277,8 @@ def _run_backward(p: Problem) -> None:
     arrays: dict[str, Any] = {field: gpu.array(values) for field, values in host.items()}
     arrays["out"] = gpu.empty(int(np.prod(out_shape)) * 2)
     arrays["lse"] = gpu.empty(out_shape[0] * p.heads * 4)
-    for name in "qkv":
+    biases = [name for name in ("bias", "position", "time") if name in host]
+    for name in ("q", "k", "v", *biases):
         arrays[f"d{name}"] = gpu.empty(host[name].nbytes)
     addresses = {field: array.address for field, array in arrays.items()}
     if not p.softmax:
@@ -253,12 +292,14 @@ def _run_backward(p: Problem) -> None:
     for deterministic in (False, True):
         _run(pack(p, addresses, backward=True, deterministic=deterministic))
         found.append([read(f"d{name}", host[name].shape) for name in "qkv"])
+        if biases:
+            found[-1] += _bias_gradients(p, arrays, host, found[-1][0])
     q, k, v, do = (np.asarray(as_float(host[name], p.dtype), np.float64) for name in ("q", "k", "v", "dout"))
-    dq, dk, dv = found[0]
+    dq, dk, dv = found[0][:3]
     for what, left, right in (("dq * q", dq * q, dk * k), ("dv * v", dv * v, do * read("out", out_shape))):
         size = float(np.linalg.norm(left) + np.linalg.norm(right))
         if not (size > 0 and abs(float(left.sum() - right.sum())) < 0.05 * size):
             raise RuntimeError(f"wrong gradients: {what} sums to {left.sum()}, its counterpart to {right.sum()}")
-    for name, a, b in zip("qkv", *found, strict=True):
+    for name, a, b in zip(("q", "k", "v", *biases), *found, strict=True):
         if not float(np.linalg.norm(a - b)) <= 1e-2 * float(np.linalg.norm(a)):
             raise RuntimeError(f"the deterministic d{name} is another one")

@@ -6,7 +6,7 @@ nothing of Warploom is used. Runs on the tensors' device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,6 +38,9 @@ class Inputs:
     intervals: Tensor | None = None
     # R of each sequence, (heads or 1, Lq, Lk) in float32: exactly the values of the call, 0 where R has no entry.
     bias: list[Tensor] | None = None
+    # Of the bias's tensors by the names of their gradients, and of a time table the bucket of each pair, (Lq, Lk).
+    bias_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    buckets: list[Tensor] | None = None
 
 
 def visible(problem: Problem, inputs: Inputs, b: int, first_q: int) -> Tensor:

@@ -48,11 +48,14 @@ SPLIT = (
     *HOST_FILES,
 )
 BACKWARD = (
+    "kernels/attention/attention_backward_bias_mma.cu",
     "kernels/attention/attention_backward_dq_mma.cu",
     "kernels/attention/attention_backward_mma.cu",
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
+    "kernels/attention/backward_table_sums.cu",
     "src/gpu/backward_around.cpp",
+    "src/gpu/backward_bias_plan.cpp",
     "src/gpu/backward_plan.cpp",
     "src/gpu/backward_tiles.cpp",
     *HOST_FILES,
@@ -64,6 +67,18 @@ HOPPER_FORWARD = (
     "src/gpu/attention_maps.cpp",
     "src/gpu/hopper_forward_plan.cpp",
     "src/gpu/hopper_forward_plan.h",
+    "src/gpu/tensor_map.cpp",
+    *HOST_FILES,
+)
+# The Hopper kernels of the backward pass, which take what they can of its calls there.
+HOPPER_BACKWARD = (
+    "kernels/attention/attention_backward_hopper.cu",
+    "kernels/attention/backward_dq_sums.cu",
+    "kernels/attention/backward_row_terms.cu",
+    "src/gpu/attention_maps.cpp",
+    "src/gpu/backward_around.cpp",
+    "src/gpu/hopper_backward_plan.cpp",
+    "src/gpu/hopper_backward_plan.h",
     "src/gpu/tensor_map.cpp",
     *HOST_FILES,
 )

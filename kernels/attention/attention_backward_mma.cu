@@ -6,8 +6,10 @@
 // is too wide for one warp's registers several share their keys: each computes the scores of a part of the queries,
 // they exchange P and dS through shared memory, and each sums a part of the columns. dQ += dS K needs the dS of all
 // warps: it is computed one tile late, behind the barrier that the next tile needs anyway, and added in global memory.
+// A bias is read, and its gradient written, by the warp that owns the keys and for its part of the queries.
 //
 // The text before this file defines warploom::kConfig, a BackwardConfig.
+#include "attention/backward_bias.h"
 #include "attention/backward_config.h"
 #include "attention/backward_steps.h"
 #include "attention/backward_visibility.h"
@@ -94,7 +96,9 @@ __device__ __forceinline__ void load_queries(const BackwardParams& p, unsigned c
       ptx::cp_async_small<4>(terms + row * 4, p.call.divisor_rows + work.first_q + first + row, row < rows);
     }
   }
-  write_visibility<kConfig.query_rows, kConfig.key_rows, kThreads>(
+  // A table's NaN would reach the sums from a row that does not exist.
+  constexpr bool kMustExist = kConfig.bias == BiasKind::bucketed;
+  write_visibility<kConfig.query_rows, kConfig.key_rows, kThreads, kMustExist>(
       [&](int query) { return Masking::row(p, work, head, first + query); }, rows, first_key,
       reinterpret_cast<uint32*>(shared + kMap.visible + stage * kMap.visible_bytes),
       reinterpret_cast<int*>(shared + kMap.whole) + stage * kQueryWords);
@@ -115,6 +119,14 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
     if (threadIdx.x == 0) tiles[place] = tile;
     if (tile.number >= 0) load_queries(p, shared, base, work, first_key, tile, stage);
     ptx::cp_async_commit_group();
+    return tile;
+  };
+  Bias bias(p, shared, work);
+  const auto load_bias = [&](QueryTile tile) {
+    if constexpr (kBiased) {
+      if (tile.number >= 0) bias.start(tile);
+      ptx::cp_async_commit_group();
+    }
   };
   // The epilogue of an earlier tile may have written to K's and V's padding.
   tile::zero_padding<kConfig.key_rows, kConfig.head_dim, kThreads>(base + kMap.key);
@@ -129,7 +141,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
       base + kMap.key, rows_of(p.call.key, work.sequence, work.tensor_k + first_key, work.head), keys_left);
   tile::copy_rows_async<kConfig.key_rows, kConfig.value_dim, kThreads>(
       base + kMap.value, rows_of(p.call.value, work.sequence, work.tensor_k + first_key, work.head), keys_left);
-  load_next({-1, 0}, 0, 0);
+  load_bias(load_next({-1, 0}, 0, 0));
 
   Sums<kKeyColumns> dk;
   Sums<kValueColumns> dv;
@@ -142,7 +154,8 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
     ptx::cp_async_wait_group<0>();
     __syncthreads();  // every thread's part of this tile is there, and so is every warp's dS of the one before
     const QueryTile tile = tiles[n % kMap.kept_tiles];
-    if (kConfig.stages == 2 && tile.number >= 0) load_next(tile, (n + 1) % kMap.kept_tiles, stage ^ 1);
+    QueryTile next{-1, 0};
+    if (kConfig.stages == 2 && tile.number >= 0) next = load_next(tile, (n + 1) % kMap.kept_tiles, stage ^ 1);
     const int exponent_before = exponents.gradient;
     const auto add_dq_before = [&] {
       const QueryTile before = tiles[(n - 1) % kMap.kept_tiles];
@@ -159,6 +172,10 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
     const bool late = !kFewRegisters && threadIdx.x >= kThreads / 2;
     if (kConfig.accumulate_dq && n > 0 && (!late || tile.number < 0)) add_dq_before();
     if (tile.number < 0) break;
+    if constexpr (kBiased) {
+      const bool first = n == 0 && p.call.heads_per_key_head > 1;
+      bias.begin(tile, first || (n > 0 && tile.head != tiles[(n - 1) % kMap.kept_tiles].head));
+    }
 
     // Opaque, or the readers' addresses would be kept through the loop.
     const uint32 here = ptx::opaque(base);
@@ -170,12 +187,19 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
                                                  QueryReader(queries, warp_part() * kWarpQueries));
     products<column_blocks(kConfig.value_dim, 1)>(dp, KeyReader(here + kMap.value, warp_key()),
                                                   QueryReader(douts, warp_part() * kWarpQueries));
+    bool masks = false;
+    if constexpr (kBiased) masks = add_bias(p.call, bias, tile, s);
     const int terms_of_query = kConfig.softmax ? 2 : 1;
     apply_score(p.call, s, dp,
                 reinterpret_cast<const float*>(shared + kMap.row_terms + stage * kMap.row_terms_bytes) +
                     warp_part() * kWarpQueries * terms_of_query);
     apply_mask(s, dp, reinterpret_cast<const uint32*>(shared + kMap.visible + stage * kMap.visible_bytes),
                reinterpret_cast<const int*>(shared + kMap.whole) + stage * kQueryWords);
+    if constexpr (kBiased) {
+      if (masks) hide_masked(bias, tile, s, dp);
+      bias.write_gradient(tile, dp);
+      if constexpr (kConfig.stages == 2) load_bias(next);
+    }
     if constexpr (!kConfig.bfloat16) {
       fit_float16(s, dp, dk, dv, exponents, reinterpret_cast<float*>(shared + kMap.maxima));
     }
@@ -196,7 +220,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
     if (kConfig.accumulate_dq && n > 0 && late) add_dq_before();
     if constexpr (kConfig.stages == 1) {
       __syncthreads();  // nobody reads this tile
-      load_next(tile, (n + 1) % kMap.kept_tiles, 0);
+      load_bias(load_next(tile, (n + 1) % kMap.kept_tiles, 0));
     }
   }
 
@@ -213,6 +237,10 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
                                work);
   store_rows<kConfig.value_dim>(rows_of(p.dvalue, work.sequence, work.tensor_k + first_key, work.head),
                                 base + kMap.value, work);
+  if constexpr (kConfig.bias_gradient) {
+    clear_unseen(bias, p.call.heads_per_key_head, work.mask.seqlen_q,
+                 [&](QueryTile tile) { return Masking::walk(p, shared, work, keys).next(tile); });
+  }
 }
 
 }  // namespace warploom
@@ -223,9 +251,17 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConf
   warploom::Work& work = *reinterpret_cast<warploom::Work*>(shared + warploom::kMap.work);
   if (threadIdx.x == 0) work = warploom::work_of(params.call, blockIdx.x, warploom::kConfig.key_rows);
   __syncthreads();
+  warploom::Bias::prepare(params, shared, work);
+  __syncthreads();
   // One tile a CTA when the schedule knew the longest sequence; a sequence longer than that takes more turns.
-  while (work.first_row < work.slot_k) {
-    warploom::differentiate(params, shared, work);
+  // A bias's gradient may have columns past the keys.
+  while (work.first_row < warploom::Bias::columns(params, shared, work)) {
+    if (!warploom::kConfig.bias_gradient || work.first_row < work.slot_k) {
+      warploom::differentiate(params, shared, work);
+    } else if constexpr (warploom::kConfig.bias_gradient) {
+      warploom::clear_unseen(warploom::Bias(params, shared, work), params.call.heads_per_key_head, 0,
+                             [](warploom::QueryTile) { return warploom::QueryTile{-1, 0}; });
+    }
     __syncthreads();  // the next tile's K comes where this one's dK was staged
     if (threadIdx.x == 0) {
       work.first_row += static_cast<long long>(params.call.schedule.query_tiles) * warploom::kConfig.key_rows;

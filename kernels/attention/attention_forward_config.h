@@ -59,8 +59,8 @@ WARPLOOM_HD constexpr int bias_bytes(const AttentionForwardConfig& config) {
     case BiasKind::rows32:
       return config.query_rows * (4 * config.key_columns + 16);
     case BiasKind::bucketed:
-      // The time table's 128 thresholds, twice, and 129 values; for each warp 8 bytes a row and a column, 4 a diagonal.
-      return 2064 + 12 * (config.query_rows + config.warps * config.key_columns);
+      return kStagedTimesBytes +
+             config.warps * bucketed_warp_bytes(config.key_columns, config.query_rows / config.warps);
     default:
       return 0;
   }

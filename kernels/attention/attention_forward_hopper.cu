@@ -9,6 +9,7 @@
 // checks them.
 //
 // The text before this file defines warploom::kConfig, a HopperForwardConfig.
+#include "attention/hopper_bias.h"
 #include "attention/hopper_masking.h"
 #include "attention/hopper_producer.h"
 #include "attention/hopper_rows.h"
@@ -17,6 +18,7 @@
 #include "pipeline/turns.h"
 #include "ptx/fence.h"
 #include "ptx/named_barrier.h"
+#include "ptx/stmatrix.h"
 #include "ptx/warpgroup_registers.h"
 #include "ptx/wgmma.h"
 
@@ -29,75 +31,97 @@ __device__ __forceinline__ void apply_mask(WarpgroupScores<kKeys>& s, const Row 
   for (int word = 0; word < (kKeys + 31) / 32; ++word) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32 bits = rows[half].bits(first_column + 32 * word) >> (threadIdx.x % 4 * 2);
+      const uint32 bits = rows[half].bits_by_shifts(first_column + 32 * word) >> (threadIdx.x % 4 * 2);
 #pragma unroll
       for (int n = 0; n < 4 && word * 4 + n < kKeys / 8; ++n) {
         float(&c)[4] = s[0][word * 4 + n];
-        if ((bits & (1u << (8 * n))) == 0) c[2 * half] = Rows::invisible();
-        if ((bits & (2u << (8 * n))) == 0) c[2 * half + 1] = Rows::invisible();
+        c[2 * half] = select_by_bit(bits, 8 * n, c[2 * half], Rows::invisible());
+        c[2 * half + 1] = select_by_bit(bits, 8 * n + 1, c[2 * half + 1], Rows::invisible());
       }
     }
   }
 }
 
-/// Four words a lane, of column blocks 0..3 of one row: after it lane q of the row has block q's four words in order.
-__device__ __forceinline__ void transpose_in_quad(uint32 (&w)[4]) {
-  const bool odd = threadIdx.x % 2 != 0, upper = threadIdx.x % 4 >= 2;
+/// Where a warp's 16 rows of O go.
+struct OutputRows {
+  int lane;
+  tile::GlobalRows to;  // the lane's first row
+  int slots, used;      // rows that there are, and that are not 0
+  uint32 staging;       // kStagedPanels panels of shared memory
+};
+
+/// Stores the columns of O from panel First on: through shared memory, so that a lane stores 16 bytes of a row.
+template <int First>
+__device__ __forceinline__ void store_panels(const OutputRows& rows, const float (&o)[kConfig.value_dim / 2],
+                                             const float (&scale)[2]) {
+  constexpr int kFirstBlock = First * geometry::kPanelChunks, kBlocks = kConfig.value_dim / 8 - kFirstBlock;
+  constexpr int kPanels = geometry::min_of(kStagedPanels, geometry::panels_of(kBlocks * 8));
+  const int lane = rows.lane, chunk = lane % geometry::kPanelChunks;
+  // Lane l gives stmatrix a row of block l / 8: two halves of the rows, two blocks of columns.
+  const uint32 write = rows.staging + lane % 16 * geometry::kPanelRowBytes +
+                       geometry::swizzled_chunk(lane % 8, lane / 16) * geometry::kChunkBytes;
 #pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const uint32 received = __shfl_xor_sync(kAllLanes, odd ? w[i] : w[i + 1], 1);
-    (odd ? w[i] : w[i + 1]) = received;
-  }
+  for (int n = 0; n < kPanels * geometry::kPanelChunks && n < kBlocks; n += 2) {
+    uint32 w[4] = {};
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32 received = __shfl_xor_sync(kAllLanes, upper ? w[i] : w[i + 2], 2);
-    (upper ? w[i] : w[i + 2]) = received;
+    for (int i = 0; i < 4; ++i) {
+      const int at = 4 * (kFirstBlock + n + i / 2) + i % 2 * 2;
+      if (n + i / 2 < kBlocks) w[i] = ptx::pack<Element>(o[at] * scale[i % 2], o[at + 1] * scale[i % 2]);
+    }
+    const uint32 panel = n / geometry::kPanelChunks * kStagedPanelBytes;
+    ptx::stmatrix_x4((write ^ n % geometry::kPanelChunks * geometry::kChunkBytes) + panel, w[0], w[1], w[2], w[3]);
   }
+  // TMA will write here. Not after the stores to O, which the fence would wait for.
+  if constexpr (kStagesInQuery) ptx::fence_proxy_async_shared();
+  __syncwarp();
+#pragma unroll
+  for (int panel = 0; panel < kPanels; ++panel) {
+#pragma unroll
+    for (int i = 0; i < kWarpRows / 4; ++i) {
+      const int row = lane / 8 + 4 * i, block = panel * geometry::kPanelChunks + chunk;
+      const uint32 from = rows.staging + panel * kStagedPanelBytes + geometry::swizzled_offset(kWarpRows, row, chunk);
+      uint4 w{0, 0, 0, 0};
+      if (row < rows.used) w = ptx::load_shared_16(from);
+      if (row < rows.slots && block < kBlocks) {
+        *reinterpret_cast<uint4*>(rows.to.from(4 * i).data + (kFirstBlock + block) * geometry::kChunkBytes) = w;
+      }
+    }
+  }
+  __syncwarp();
+  if constexpr (kBlocks > kPanels * geometry::kPanelChunks) store_panels<First + kPanels>(rows, o, scale);
 }
 
-/// Scales, rounds and stores a thread's two rows of O (zeros where the sequence has slots but no rows), 16 bytes a
-/// lane.
+/// Scales, rounds and stores a warp's 16 rows of O (zeros where the sequence has slots but no rows).
 __device__ __forceinline__ void store_output(const AttentionCall& call, const float (&o)[kConfig.value_dim / 2],
-                                             Rows& rows, bool empty, const Work& work, int consumer) {
-  const int lane = threadIdx.x % 32;
-  const int row_of_tile = consumer * kWarpgroupRows + threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
-  constexpr int kBlocks = kConfig.value_dim / 8;
+                                             Rows& rows, bool empty, const Work& work, int first_of_tile,
+                                             uint32 staging) {
+  // Whatever comes of it is computed here: kept from item to item it would take registers.
+  const int lane = ptx::in_register(threadIdx.x % 32);
+  const long long first_row = work.first_row + first_of_tile;
+  const int slots = geometry::min_of(static_cast<int>(work.slot_q - first_row), kWarpRows);
+  const int used = empty ? 0 : geometry::min_of(static_cast<int>(work.mask.seqlen_q - first_row), kWarpRows);
   rows.finish();
+  float scale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const long long row = work.first_row + row_of_tile + half * 8;
-    const bool used = row < work.mask.seqlen_q;
-    const float scale = used ? rows.output_scale(call, half, work.first_q + row) : 0;
-    char* const to = const_cast<char*>(rows_of(call.out, work.sequence, work.tensor_q + row, work.head).data);
-#pragma unroll
-    for (int group = 0; group < kBlocks; group += 4) {
-      uint32 w[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int n = group + i;
-        w[i] = n < kBlocks && used && !empty
-                   ? ptx::pack<Element>(o[4 * n + 2 * half] * scale, o[4 * n + 2 * half + 1] * scale)
-                   : 0;
-      }
-      transpose_in_quad(w);
-      if (row < work.slot_q && group + lane % 4 < kBlocks) {
-        *reinterpret_cast<uint4*>(to + (group + lane % 4) * geometry::kChunkBytes) = uint4{w[0], w[1], w[2], w[3]};
-      }
-    }
+    const int row = lane / 4 + 8 * half;
+    scale[half] = row < used ? rows.output_scale(call, half, work.first_q + first_row + row) : 0;
     if constexpr (Rows::kHasLse) {
-      if (call.lse != nullptr && lane % 4 == 0 && row < work.slot_q) {
-        call.lse[work.sequence * call.lse_batch_stride + work.head * call.lse_head_stride + work.tensor_q + row] =
-            used ? rows.lse(half) : Rows::invisible();
+      if (call.lse != nullptr && lane % 4 == 0 && row < slots) {
+        call.lse[work.sequence * call.lse_batch_stride + work.head * call.lse_head_stride + work.tensor_q + first_row +
+                 row] = row < used ? rows.lse(half) : Rows::invisible();
       }
     }
   }
+  const tile::GlobalRows to = rows_of(call.out, work.sequence, work.tensor_q + first_row + lane / 8, work.head);
+  store_panels<0>({lane, to, slots, used, staging}, o, scale);
 }
 
 /// Zeros the rows of a V tile from `valid` on: they belong to another sequence, and 0 * NaN is not 0. Consumers may do
 /// so at the same time.
 __device__ __forceinline__ void zero_rows(uint32 tile, int valid, int consumer) {
   constexpr int kChunks = kMap.value_bytes / geometry::kPanelRowBytes / kKeys * geometry::kPanelChunks;
-  for (int i = valid * kChunks + threadIdx.x % kWarpgroup; i < kKeys * kChunks; i += kWarpgroup) {
+  for (int i = valid * kChunks + ptx::in_register(threadIdx.x % kWarpgroup); i < kKeys * kChunks; i += kWarpgroup) {
     ptx::store_shared_16(tile + geometry::swizzled_offset(kKeys, i / kChunks, i % kChunks), uint4{0, 0, 0, 0});
   }
   ptx::fence_proxy_async_shared();
@@ -108,7 +132,7 @@ __device__ __forceinline__ void zero_rows(uint32 tile, int valid, int consumer) 
 __device__ __forceinline__ void scale_query(uint32 tile, float factor, int consumer) {
   const uint32 factors = ptx::pack<ptx::Bfloat16>(factor, factor);
 #pragma unroll 4
-  for (int at = threadIdx.x % kWarpgroup * geometry::kChunkBytes; at < kMap.query_bytes;
+  for (int at = ptx::in_register(threadIdx.x % kWarpgroup) * geometry::kChunkBytes; at < kMap.query_bytes;
        at += kWarpgroup * geometry::kChunkBytes) {
     uint4 q = ptx::load_shared_16(tile + at);
     q.x = ptx::multiply_bfloat16(q.x, factors);
@@ -121,56 +145,79 @@ __device__ __forceinline__ void scale_query(uint32 tile, float factor, int consu
   ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + consumer, kWarpgroup);
 }
 
-struct Consumer : trace::Pen<kConfig.trace> {
+struct Consumer {
   const AttentionCall& call;
   const Shared& shared;
   const int who;
-  const bool elected;  // arrives on barriers for the warpgroup
+  const int elected;              // arrives on barriers for the warpgroup
+  const int own_turn, next_turn;  // named barriers
 
   ItemRing::Cursor item_at;
   QueryRing::Cursor query_at;
   KeyRing::Cursor key_at, value_at;
 
   Rows rows;           // of the current item
-  Rows finished_rows;  // of the item whose last product is still to come
-  float o[kConfig.value_dim / 2];
+  Rows finished_rows;  // of the item whose last product is still to come; unused when it ends before `rows` is needed
+  float o[kConfig.value_dim / 2];  // 0 between items
   uint32 p[kKeys / 16][4];
 
   ItemRing::Cursor finished_at;
   bool pending = false;         // P waits for its product with V, `valid_keys` rows of which are the sequence's
-  bool starts = false;          // that product starts an item's O
   bool finishing = false;       // that product (none when nothing is pending) ends the item in finished_at
   bool finished_empty = false;  // that item has seen nothing: its rows are 0
   bool has_output = false;      // the current item has had a step
   int valid_keys = 0;
 
   __device__ __forceinline__ void take_turn() const {
-    mark_step(Mark::turn);
     if constexpr (kConfig.turns && kConfig.consumers > 1) {
-      ptx::named_barrier_sync(pipeline::kFirstTurnId + who, 2 * kWarpgroup);
+      ptx::named_barrier_sync(own_turn, 2 * kWarpgroup);
     }
   }
   __device__ __forceinline__ void pass_turn() const {
     if constexpr (kConfig.turns && kConfig.consumers > 1) {
-      const int next = who + 1 == kConfig.consumers ? 0 : who + 1;
-      ptx::named_barrier_arrive(pipeline::kFirstTurnId + next, 2 * kWarpgroup);
+      ptx::named_barrier_arrive(next_turn, 2 * kWarpgroup);
     }
   }
 
-  /// Starts O += P V.
-  __device__ __forceinline__ void issue_output() {
-    shared.values.wait_full(value_at);
-    mark_step(Mark::product, kValueMarks, value_at.passed);
-    const uint32 tile = shared.value(value_at.slot());
-    if (valid_keys < kKeys) zero_rows(tile, valid_keys, who);
-    const uint32 value = geometry::descriptor_low(tile, kKeys * geometry::kPanelRowBytes);
+  /// Starts S = Q K^T.
+  __device__ __forceinline__ void issue_scores(float (&s)[kKeys / 2], int slot) const {
+    const uint32 query = geometry::descriptor_low(shared.query(query_at.slot(), who));
+    const uint32 key = geometry::descriptor_low(shared.key(0)) + slot * (kMap.key_bytes / geometry::kChunkBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      ptx::wgmma_ss<Element, kKeys>(s, query + geometry::k_major_step(kWarpgroupRows, k * 16),
+                                    key + geometry::k_major_step(kKeys, k * 16), k > 0);
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  /// Starts O += P V. Plain: in the middle of an item, and all of the tile's rows are the sequence's.
+  template <bool Plain>
+  __device__ __forceinline__ void issue_output(KeyRing::Slot at) {
+    shared.values.wait_full(at);
+    if (!Plain && valid_keys < kKeys) zero_rows(shared.value(at.index), valid_keys, who);
+    const uint32 value = geometry::descriptor_low(shared.value(0), kKeys * geometry::kPanelRowBytes) +
+                         at.index * (kMap.value_bytes / geometry::kChunkBytes);
     ptx::wgmma_fence();  // after a branch, or ptxas adds its own and serialises
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      ptx::wgmma_rs<Element, kConfig.value_dim, true>(o, p[k], value + geometry::transposed_step(k * 16),
-                                                      k > 0 || !starts);
+      ptx::wgmma_rs<Element, kConfig.value_dim, true>(o, p[k], value + geometry::transposed_step(k * 16), true);
     }
     ptx::wgmma_commit_group();
+  }
+
+  /// After S is there, and R has been read.
+  __device__ __forceinline__ void release_key(KeyRing::Slot at) const {
+    if constexpr (kConfig.dense_bias) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) shared.keys.release(at);
+    } else {
+      if (elected) shared.keys.release(at);
+    }
+  }
+  __device__ __forceinline__ void release_query(int kind) const {
+    if (!kStagesInQuery && (kind & kLastTile) != 0 && elected) shared.queries.release(query_at);
   }
 
   /// After O += P V has ended.
@@ -180,112 +227,154 @@ struct Consumer : trace::Pen<kConfig.trace> {
     pending = false;
   }
 
-  /// Writes the finished item's rows and lets it go.
+  __device__ __forceinline__ void clear_output() {
+#pragma unroll
+    for (int i = 0; i < kConfig.value_dim / 2; ++i) o[i] = 0;
+  }
+
+  /// Writes the finished item's rows and lets it go, and its Q, unless that has been done.
   __device__ __forceinline__ void end_item() {
-    mark(Mark::epilogue, kItemMarks, finished_at.passed);
-    store_output(call, o, finished_rows, finished_empty, shared.item(finished_at.slot()).work, who);
+    const int warp = ptx::in_register(threadIdx.x) % kWarpgroup / 32;
+    const QueryRing::Cursor query{finished_at.passed};  // an item has one Q
+    const uint32 staging = shared.staging(query.slot(), who, warp);
+    store_output(call, o, kEndsItemFirst ? rows : finished_rows, finished_empty, shared.item(finished_at.slot()).work,
+                 who * kWarpgroupRows + warp * kWarpRows, staging);
     shared.items.release(finished_at);
+    if constexpr (kStagesInQuery) shared.queries.release(query);
     finished_at.advance();
     finishing = false;
+    clear_output();
+    if constexpr (kEndsItemFirst) rows = Rows{};
   }
 
   /// What is pending, alone.
   __device__ __forceinline__ void flush() {
     if (pending) {
-      issue_output();
-      mark_step(Mark::wait_product, kValueMarks, value_at.passed);
+      issue_output<false>(value_at.place());
       ptx::wgmma_wait_group<0>(o);
       release_value();
     }
     if (finishing) end_item();
   }
 
-  /// S of a key tile, with the pending product beside it.
+  /// P of the probabilities.
+  __device__ __forceinline__ void pack(const float (&s)[kKeys / 2]) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 4; ++i) p[i / 4][i % 4] = ptx::pack<Element>(s[2 * i], s[2 * i + 1]);
+  }
+  __device__ __forceinline__ void rescale_output(const float (&rescale)[2]) {
+#pragma unroll
+    for (int i = 0; i < kConfig.value_dim / 2; ++i) o[i] *= rescale[i / 2 % 2];
+  }
+
+  /// The steps over key tiles in the middle of an item that all rows see whole: where the time is spent. Ends at a tile
+  /// of another kind.
+  __device__ __forceinline__ void plain_steps() {
+    KeyRing::Slot value = value_at.place();
+    while (true) {
+      const KeyRing::Slot key = key_at.place();
+      shared.keys.wait_full(key);
+      if (shared.note(key.index).kinds[who] != kPlainTile) break;
+      WarpgroupScores<kKeys> s;
+      float(&flat)[kKeys / 2] = reinterpret_cast<float(&)[kKeys / 2]>(s);
+      take_turn();
+      issue_scores(flat, key.index);
+      issue_output<true>(value);
+      pass_turn();
+      ptx::wgmma_wait_group<1>(flat);
+      if constexpr (kConfig.dense_bias) add_bias(s, call, shared.bias(key.index, who));
+      release_key(key);
+      if constexpr (!kConfig.dense_bias) Rows::template prepare<kKeys>(s, call);
+      float rescale[2];
+      const bool must_rescale = rows.template activate<kKeys>(s, call, rescale);
+      if (must_rescale) {
+        ptx::wgmma_wait_group<0>(o, flat);
+        rescale_output(rescale);
+      } else {
+        ptx::wgmma_wait_group<0>(o, flat);
+      }
+      if (elected) shared.values.release(value);
+      pack(flat);
+      value = key;
+      key_at.advance();
+    }
+    value_at = key_at.before();
+    // As it was, said again: the loop need not keep registers for it.
+    valid_keys = kKeys;
+    pending = has_output = true;
+    finishing = finished_empty = false;
+    if constexpr (!kEndsItemFirst) finished_rows = Rows{};
+  }
+
+  /// S of a key tile of any kind, with the pending product beside it.
   template <bool WithOutput>
-  __device__ __forceinline__ void step(int seqlen_k, int first_column, int flags) {
+  __device__ __forceinline__ void step(int first_column, int kind) {
     WarpgroupScores<kKeys> s;
     float(&flat)[kKeys / 2] = reinterpret_cast<float(&)[kKeys / 2]>(s);
-    const uint32 query = geometry::descriptor_low(shared.query(query_at.slot(), who));
-    const uint32 key = geometry::descriptor_low(shared.key(key_at.slot()));
     take_turn();
-    mark_step(Mark::product, kKeyMarks, key_at.passed);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kDepth; ++k) {
-      ptx::wgmma_ss<Element, kKeys>(flat, query + geometry::k_major_step(kWarpgroupRows, k * 16),
-                                    key + geometry::k_major_step(kKeys, k * 16), k > 0);
-    }
-    ptx::wgmma_commit_group();
-    if constexpr (WithOutput) issue_output();
+    issue_scores(flat, key_at.slot());
+    if constexpr (WithOutput) issue_output<false>(value_at.place());
     pass_turn();
-    mark_step(Mark::wait_product, kKeyMarks, key_at.passed);
     ptx::wgmma_wait_group<WithOutput ? 1 : 0>(flat);
-    mark_step(Mark::scores);
-    if (elected) {
-      shared.keys.release(key_at);
-      if ((flags & kLastTile) != 0) shared.queries.release(query_at);
-    }
-
-    Rows::template prepare<kKeys>(s, call);
-    if ((flags >> (kMaskShift + who) & 1) != 0) {
-      const int row_of_tile = who * kWarpgroupRows + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4;
+    if constexpr (kConfig.dense_bias) add_bias(s, call, shared.bias(key_at.slot(), who));
+    release_key(key_at.place());
+    release_query(kind);
+    if constexpr (!kConfig.dense_bias) Rows::template prepare<kKeys>(s, call);
+    if ((kind & kMaskedTile) != 0) {
+      const int row_of_tile = who * kWarpgroupRows + threadIdx.x % kWarpgroup / 32 * kWarpRows + threadIdx.x % 32 / 4;
       const Masking::Row seen[2] = {Masking::row(call, shared, item_at.slot(), row_of_tile),
                                     Masking::row(call, shared, item_at.slot(), row_of_tile + 8)};
       apply_mask(s, seen, first_column);
     }
-    float rescale[2];
-    const bool must_rescale = rows.template activate<kKeys>(s, call, rescale);
-    if constexpr (WithOutput) {
-      mark_step(Mark::wait_product, kValueMarks, value_at.passed);
+    const auto end_output = [&] {
       ptx::wgmma_wait_group<0>(o, flat);
       release_value();
       if (finishing) end_item();
-      mark_step(Mark::scores);
-    }
-    if (must_rescale && has_output) {
-#pragma unroll
-      for (int i = 0; i < kConfig.value_dim / 2; ++i) o[i] *= rescale[i / 2 % 2];
-    }
-#pragma unroll
-    for (int i = 0; i < kKeys / 4; ++i) p[i / 4][i % 4] = ptx::pack<Element>(flat[2 * i], flat[2 * i + 1]);
+    };
+    if constexpr (WithOutput && kEndsItemFirst) end_output();
+    float rescale[2];
+    const bool must_rescale = rows.template activate<kKeys>(s, call, rescale);
+    if constexpr (WithOutput && !kEndsItemFirst) end_output();
+    if (must_rescale) rescale_output(rescale);
+    pack(flat);
     pending = true;
-    starts = !has_output;
     has_output = true;
-    valid_keys = seqlen_k - first_column;
+    valid_keys = shared.item(item_at.slot()).work.mask.seqlen_k - first_column;
   }
 
   /// Passes over a key tile that none of the warpgroup's rows sees.
-  __device__ __forceinline__ void skip(int flags) {
+  __device__ __forceinline__ void skip(int kind) {
     take_turn();
     pass_turn();
     ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);  // all have read the tile's note
-    if (elected) {
-      shared.keys.release(key_at);
-      if ((flags & kLastTile) != 0) shared.queries.release(query_at);
-    }
+    release_key(key_at.place());
+    release_query(kind);
   }
 
-  /// The steps of the item in item_at. Afterwards its last product with V is pending, or its rows are written.
-  __device__ __forceinline__ void walk() {
-    const int seqlen_k = shared.item(item_at.slot()).work.mask.seqlen_k;
-    rows = Rows{};
+  /// The steps of the item in item_at. Afterwards its last product with V is pending, or its rows are written. False
+  /// after what stands for the end of all items.
+  __device__ __forceinline__ bool walk() {
+    if constexpr (!kEndsItemFirst) rows = Rows{};
     has_output = false;
-    mark_step(Mark::wait_full, kQueryMarks, query_at.passed);
     shared.queries.wait_full(query_at);
     if constexpr (kConfig.scaled_query) scale_query(shared.query(query_at.slot(), who), 0.5f * call.alpha, who);
-    bool last;
+    bool last, more;
     do {
-      mark_step(Mark::wait_full, kKeyMarks, key_at.passed);
-      shared.keys.wait_full(key_at);
-      const int first_column = shared.note(key_at.slot()).first_column, flags = shared.note(key_at.slot()).flags;
-      const bool sees = (flags >> who & 1) != 0;
-      last = (flags & kLastTile) != 0;
-      if (!sees) {
-        skip(flags);
-      } else if (pending) {
-        step<true>(seqlen_k, first_column, flags);
+      if (has_output && pending) {
+        plain_steps();
       } else {
-        step<false>(seqlen_k, first_column, flags);
+        shared.keys.wait_full(key_at);
+      }
+      const int first_column = shared.note(key_at.slot()).first_column, kind = shared.note(key_at.slot()).kinds[who];
+      const bool sees = (kind & kUnseenTile) == 0;
+      last = (kind & kLastTile) != 0;
+      more = (kind & kEndTile) == 0;
+      if (!sees) {
+        skip(kind);
+      } else if (pending) {
+        step<true>(first_column, kind);
+      } else {
+        step<false>(first_column, kind);
       }
       key_at.advance();
       if (sees && !last) continue;
@@ -293,7 +382,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
 #pragma unroll 1
       for (int at_end = 0; at_end <= (last ? 1 : 0); ++at_end) {
         if (at_end == 1) {
-          finished_rows = rows;
+          if constexpr (!kEndsItemFirst) finished_rows = rows;
           finished_empty = !has_output;
           finishing = true;
         }
@@ -306,15 +395,15 @@ struct Consumer : trace::Pen<kConfig.trace> {
       }
     } while (!last);
     query_at.advance();
+    return more;
   }
 
   __device__ __forceinline__ void run() {
     if (who == kConfig.consumers - 1) pass_turn();
-    for (bool is_end = false; !is_end; item_at.advance()) {
-      mark(Mark::wait_full, kItemMarks, item_at.passed);
+    clear_output();
+    for (bool more = true; more; item_at.advance()) {
       shared.items.wait_full(item_at);
-      is_end = shared.item(item_at.slot()).is_end;
-      walk();
+      more = walk();
     }
     if (who == 0) take_turn();
   }
@@ -327,10 +416,15 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   using namespace warploom;
   extern __shared__ __align__(1024) unsigned char dynamic[];
   const Shared shared(dynamic);
+  if (threadIdx.x == kConfig.consumers * kWarpgroup) {
+    ptx::tma_prefetch_map(&params.query);
+    ptx::tma_prefetch_map(&params.key);
+    ptx::tma_prefetch_map(&params.value);
+  }
   if (threadIdx.x == 0) {
     shared.items.init(kConfig.consumers * kWarpgroup + 32, 32);  // the consumers and the loader; the scheduler
-    shared.queries.init(kConfig.consumers);
-    shared.keys.init(kConfig.consumers);
+    shared.queries.init(kConfig.consumers * (kStagesInQuery ? kWarpgroup : 1), 32);
+    shared.keys.init(kConfig.consumers * kKeyReleases);
     shared.values.init(kConfig.consumers);
     ptx::mbarrier_init(shared.request, 1);
     ptx::fence_mbarrier_init();
@@ -343,21 +437,21 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
-      Scheduler scheduler{{}, params, shared, lane, {}, {}};
-      scheduler.start_trace(params.sheet, kConfig.consumers, lane == 0);
+      Scheduler scheduler{params, shared, lane, {}, {}};
       scheduler.run();
-      scheduler.finish_trace(params.sheet, kConfig.consumers);
     } else if (warp == 1) {
-      Loader loader{{}, params, shared, lane, {}, {}, {}};
-      loader.start_trace(params.sheet, kConfig.consumers + 1, lane == 0);
+      Loader loader{params, shared, lane, {}, {}, {}};
       loader.run();
-      loader.finish_trace(params.sheet, kConfig.consumers + 1);
     }
   } else {
     ptx::setmaxnreg_inc<kBudget.consumer>();
-    Consumer consumer{{}, params.call, shared, warpgroup, threadIdx.x % kWarpgroup == 0};
-    consumer.start_trace(params.sheet, warpgroup, threadIdx.x % kWarpgroup == 0);
+    const int next = warpgroup + 1 == kConfig.consumers ? 0 : warpgroup + 1;
+    Consumer consumer{params.call,
+                      shared,
+                      warpgroup,
+                      ptx::in_register(threadIdx.x % kWarpgroup == 0),
+                      ptx::in_register(pipeline::kFirstTurnId + warpgroup),
+                      ptx::in_register(pipeline::kFirstTurnId + next)};
     consumer.run();
-    consumer.finish_trace(params.sheet, warpgroup);
   }
 }

@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConf
   if (threadIdx.x == 0) work = warploom::work_of(params, blockIdx.x, warploom::kConfig.query_rows);
   __syncthreads();
   if constexpr (warploom::kBucketed) {
-    reinterpret_cast<warploom::StagedTimes*>(shared + warploom::kMap.bias)->fill(params, work);
+    reinterpret_cast<warploom::StagedTimes*>(shared + warploom::kMap.bias)->fill(params, work.head);
     __syncthreads();
   } else if constexpr (warploom::kBiased) {
     warploom::find_bias_rows(params, shared, work);

@@ -268,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConf
   SplitWork& s = *reinterpret_cast<SplitWork*>(shared + kSplitMap.work);
   if (!__syncthreads_or(threadIdx.x == 0 && find_work(params, s))) return;
   if constexpr (kBucketed) {
-    reinterpret_cast<StagedTimes*>(shared + kMap.bias)->fill(params.call, s.work);
+    reinterpret_cast<StagedTimes*>(shared + kMap.bias)->fill(params.call, s.work.head);
     __syncthreads();
   } else if constexpr (kBiased) {
     find_bias_rows(params.call, shared, s.work);

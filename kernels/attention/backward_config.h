@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/call.h"
+#include "attention/kinds.h"
 #include "geometry/host_device.h"
 #include "geometry/mask.h"
 #include "geometry/swizzle.h"
@@ -17,6 +18,9 @@ struct BackwardConfig {
   bool softmax = false;  ///< else HSTU
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
+  BiasKind bias = BiasKind::none;
+  bool bias_gradient = false;     ///< of a dense or packed bias, written as it comes: nothing of it is broadcast
+  bool bias_aligned = true;       ///< rows of it and of its gradient start at multiples of 16 bytes
   bool accumulate_dq = true;      ///< else dQ is the work of another kernel
   bool vector_reduction = false;  ///< sm_90 on: four floats a reduction
   int query_rows = 64;            ///< of a tile; 32, 64 or 128
@@ -36,6 +40,21 @@ WARPLOOM_HD constexpr int warps_of_group(const BackwardConfig& config) {
   return config.warps / key_groups(config);
 }
 
+/// Bytes of shared memory for R: of each warp its own part of a tile.
+WARPLOOM_HD constexpr int bias_bytes(const BackwardConfig& config) {
+  const int queries = config.query_rows / warps_of_group(config), keys = 16 * config.key_blocks;
+  switch (config.bias) {
+    case BiasKind::rows16:  // each row has 16 bytes more than the tile
+      return config.warps * queries * (2 * keys + 16);
+    case BiasKind::rows32:
+      return config.warps * queries * (4 * keys + 16);
+    case BiasKind::bucketed:
+      return kStagedTimesBytes + config.warps * bucketed_warp_bytes(queries, keys);
+    default:
+      return 0;
+  }
+}
+
 /// Byte offsets in dynamic shared memory.
 struct BackwardSharedMap {
   int key = 0;    ///< K, later dK
@@ -51,13 +70,16 @@ struct BackwardSharedMap {
   int row_terms_bytes = 0;
   int visible = 0;  ///< for each key the bits of the queries that see it, visible_bytes a stage
   int visible_bytes = 0;
-  int whole = 0;   ///< for each 32 queries whether they see all keys, one int each, a stage after the other
-  int tiles = 0;   ///< the latest QueryTiles, a ring
-  int maxima = 0;  ///< float16: two floats a warp
-  int work = 0;    ///< what the CTA works on
-  int walk = 0;    ///< the ranges of a sequence mask, or one int a warp
+  int whole = 0;        ///< for each 32 queries whether they see all keys, one int each, a stage after the other
+  int tiles = 0;        ///< the latest QueryTiles, a ring
+  int maxima = 0;       ///< float16: two floats a warp
+  int bias = 0;         ///< bias_bytes
+  int work = 0;         ///< what the CTA works on
+  int bias_places = 0;  ///< where R and its gradient lie
+  int walk = 0;         ///< the ranges of a sequence mask, or one int a warp
   int bytes = 0;
   static constexpr int work_bytes = 96;
+  static constexpr int bias_places_bytes = 112;
   static constexpr int tile_bytes = 8;
   static constexpr int kept_tiles = 4;
 };
@@ -80,8 +102,10 @@ WARPLOOM_HD constexpr BackwardSharedMap shared_map(const BackwardConfig& config)
   map.score_gradient = map.probabilities + (shared_keys ? map.score_bytes : 0);
   map.row_terms = map.score_gradient + score_buffers * map.score_bytes;
   map.visible = map.row_terms + config.stages * map.row_terms_bytes;
-  map.work = map.visible + config.stages * map.visible_bytes;
-  map.tiles = map.work + map.work_bytes;
+  map.bias = map.visible + config.stages * map.visible_bytes;
+  map.work = map.bias + bias_bytes(config);
+  map.bias_places = map.work + map.work_bytes;
+  map.tiles = map.bias_places + (config.bias == BiasKind::none ? 0 : map.bias_places_bytes);
   map.whole = map.tiles + map.kept_tiles * map.tile_bytes;
   map.maxima = map.whole + config.stages * query_words * int_bytes;
   map.walk = map.maxima + (config.bfloat16 ? 0 : 2 * config.warps * static_cast<int>(sizeof(float)));
@@ -97,11 +121,26 @@ struct BackwardDqConfig {
   bool softmax = false;
   bool softcap = false;
   bool interval_mask = false;
+  BiasKind bias = BiasKind::none;
   int key_columns = 64;  ///< of a tile; a multiple of 32
-  int stages = 2;        ///< K and V tiles in shared memory
+  int stages = 2;        ///< K and V tiles in shared memory; at most 2 with a bias
   int warps = 4;         ///< each owns 16 of the query rows
   int min_blocks = 1;
 };
+
+/// Bytes of shared memory for R beside tiles of query rows, 16 a warp.
+WARPLOOM_HD constexpr int bias_bytes(BiasKind bias, int warps, int key_columns) {
+  switch (bias) {
+    case BiasKind::rows16:
+      return 16 * warps * (2 * key_columns + 16);
+    case BiasKind::rows32:
+      return 16 * warps * (4 * key_columns + 16);
+    case BiasKind::bucketed:
+      return kStagedTimesBytes + warps * bucketed_warp_bytes(key_columns, 16);
+    default:
+      return 0;
+  }
+}
 
 struct BackwardDqSharedMap {
   int query = 0;  ///< Q, later dQ
@@ -110,12 +149,15 @@ struct BackwardDqSharedMap {
   int value = 0;
   int key_bytes = 0;  ///< of one stage
   int value_bytes = 0;
+  int bias = 0;
   int work = 0;
-  int rows = 0;  ///< what each lane's row sees, row_bytes a thread
+  int bias_places = 0;  ///< where R lies
+  int rows = 0;         ///< what each lane's row sees, row_bytes a thread
   int tile_numbers = 0;
   int walk = 0;
   int bytes = 0;
   static constexpr int work_bytes = 96;
+  static constexpr int bias_places_bytes = 56;
   static constexpr int row_bytes = 16;
 };
 
@@ -128,8 +170,10 @@ WARPLOOM_HD constexpr BackwardDqSharedMap shared_map(const BackwardDqConfig& con
   map.dout = map.query + geometry::tile_bytes(query_rows, config.head_dim);
   map.key = map.dout + geometry::tile_bytes(query_rows, config.value_dim);
   map.value = map.key + config.stages * map.key_bytes;
-  map.work = map.value + config.stages * map.value_bytes;
-  map.rows = map.work + map.work_bytes;
+  map.bias = map.value + config.stages * map.value_bytes;
+  map.work = map.bias + bias_bytes(config.bias, config.warps, config.key_columns);
+  map.bias_places = map.work + map.work_bytes;
+  map.rows = map.bias_places + (config.bias == BiasKind::none ? 0 : map.bias_places_bytes);
   map.tile_numbers = map.rows + config.warps * 32 * map.row_bytes;
   map.walk = map.tile_numbers + config.stages * int_bytes;
   map.bytes = map.walk + (config.interval_mask ? config.warps * int_bytes : static_cast<int>(sizeof(geometry::Ranges)));
@@ -161,12 +205,27 @@ struct alignas(8) SoftmaxRowTerms {
   float delta;  ///< row sum of dO * O
 };
 
+/// The gradient of a bias beyond what the main kernel writes (attention/backward_bias_config.h).
+struct BiasSums {
+  int sequences = 1, heads = 1;         ///< that the gradient tells apart
+  int row_tiles = 1, column_tiles = 1;  ///< stored: tiles of the gradient; bucketed: row_tiles block diagonals
+  int time_passes = 1;                  ///< bucketed
+  float* position_gradient = nullptr;   ///< (heads or 1, num_positions); null: not wanted
+  float* time_gradient = nullptr;       ///< (heads or 1, num_times)
+  int position_heads = 1, time_heads = 1;
+  long long record_bytes = 0;  ///< bucketed: of scratch memory
+  float* records = nullptr;    ///< TableRecords
+};
+
 /// The argument of every backward kernel.
 struct BackwardParams {
   AttentionCall call;
   Tensor dquery, dkey, dvalue;
-  float score_factor = 1;                ///< of dQ and dK: what their dS lacks (attention/backward_score.h)
-  float probability_factor = 1;          ///< of dV
+  float score_factor = 1;        ///< of dQ and dK: what their dS lacks (attention/backward_score.h)
+  float probability_factor = 1;  ///< of dV
+  float bias_factor = 1;         ///< of dR: what dS lacks
+  BiasCall bias_gradient;        ///< where it lies, as for the bias itself
+  BiasSums bias_sums;
   SoftmaxRowTerms* row_terms = nullptr;  ///< scratch, (heads, total_q)
   /// Scratch: sums of dQ before its factor, in the order of the mma's accumulators (dq_sums_offset).
   float* dq_sums = nullptr;

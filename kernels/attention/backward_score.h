@@ -9,11 +9,11 @@
 namespace warploom {
 
 /// h = z / 2. s: becomes silu(z); dp: becomes dp * 2 * silu'(z). With t = tanh(h): silu = h + h t,
-/// 2 silu' = silu (1 - t) + (1 + t).
+/// 2 silu' = 1 + (silu - silu t + t).
 __device__ __forceinline__ void hstu_slope(float h, float& s, float& dp) {
   const float t = ptx::tanh_approx(h);
   s = fmaf(h, t, h);
-  dp *= fmaf(s, 1.0f - t, 1.0f + t);
+  dp = fmaf(dp, fmaf(-s, t, s) + t, dp);
 }
 
 /// The same by the sigmoid, exact in the negative tail: silu = z sigma, silu' = (silu - sigma silu) + sigma.
@@ -46,6 +46,12 @@ struct ScoreScale {
   float alpha, softcap;
 };
 
+/// Biased: the scores have their alpha.
+template <bool Biased>
+__device__ __forceinline__ ScoreScale score_scale(const AttentionCall& call) {
+  return {Biased ? 1.0f : call.alpha, call.softcap};
+}
+
 /// From S and dP of some blocks of an accumulator to P and dS. terms(m, n, i): of the query of that element, softmax's
 /// lse and delta as a float2.
 template <bool Capped, int M, int N, typename Terms>
@@ -59,7 +65,9 @@ __device__ __forceinline__ void apply_softmax(ScoreScale scale, float (&s)[M][N]
       for (int i = 0; i < 4; ++i) {
         const float2 term = terms(m, n, i);
         if constexpr (Capped) {
-          softmax_capped_slope(scale.alpha / scale.softcap, scale.softcap, term.x, term.y, s[m][n][i], dp[m][n][i]);
+          // Not a rounded division, whose code takes registers: the last bit is lost in tanh anyway.
+          softmax_capped_slope(__fdividef(scale.alpha, scale.softcap), scale.softcap, term.x, term.y, s[m][n][i],
+                               dp[m][n][i]);
         } else {
           softmax_slope(scale.alpha, term.x, term.y, s[m][n][i], dp[m][n][i]);
         }
@@ -68,15 +76,31 @@ __device__ __forceinline__ void apply_softmax(ScoreScale scale, float (&s)[M][N]
   }
 }
 
-/// The same for HSTU. AlwaysExact: whatever the scores are; else only where the warp has one far down.
-template <bool AlwaysExact, int M, int N>
+/// Adds R to Q K^T: HSTU's sum is z / 2, softmax's is S.
+struct BiasedScale {
+  float of_score, of_bias;
+
+  __device__ __forceinline__ float of(float score, float r) const { return fmaf(score, of_score, r * of_bias); }
+};
+
+template <bool Softmax>
+__device__ __forceinline__ BiasedScale biased_scale(const AttentionCall& call) {
+  const float factor = Softmax ? 1.0f : 0.5f;
+  return {factor * call.alpha, factor * call.bias.scale};
+}
+
+/// The same for HSTU. AlwaysExact: whatever the scores are; else only where the warp has one far down. Halved: s is z /
+/// 2 already.
+template <bool AlwaysExact, bool Halved, int M, int N>
 __device__ __forceinline__ void apply_hstu(float alpha, float (&s)[M][N][4], float (&dp)[M][N][4]) {
-  const float half_alpha = 0.5f * alpha;
+  if constexpr (!Halved) {
+    const float half_alpha = 0.5f * alpha;
 #pragma unroll
-  for (int m = 0; m < M; ++m) {
+    for (int m = 0; m < M; ++m) {
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-      for (float& x : s[m][n]) x *= half_alpha;
+      for (int n = 0; n < N; ++n) {
+        for (float& x : s[m][n]) x *= half_alpha;
+      }
     }
   }
   if (AlwaysExact || __any_sync(0xffffffffu, any_below_tanh_limit(s))) {

@@ -38,6 +38,7 @@ constexpr int kQueryWords = kConfig.query_rows / 32;
 // the cap, or columns that no power of two divides take registers too, they would spill.
 constexpr bool kOddColumns = kSharing > 1 && kConfig.head_dim <= 128 && kConfig.value_dim <= 128 &&
                              (kConfig.head_dim % 64 != 0 || kConfig.value_dim % 64 != 0);
+constexpr bool kBiased = kConfig.bias != BiasKind::none;
 constexpr bool kFewRegisters = kConfig.interval_mask || !kConfig.bfloat16 || kConfig.softcap || kOddColumns;
 constexpr int kUnroll = kFewRegisters ? 2 : 16;
 constexpr int kDqUnroll = kFewRegisters || kConfig.head_dim > 128 ? 1 : 4;
@@ -140,16 +141,17 @@ __device__ __forceinline__ int warp_part(int thread = threadIdx.x) {
   return thread / 32 % kSharing;
 }
 
-/// From S and dP to P and dS. terms: of the warp's first query, in shared memory (BackwardSharedMap::row_terms).
+/// From S, with its bias already (backward_bias.h), and dP to P and dS. terms: of the warp's first query, in shared
+/// memory (BackwardSharedMap::row_terms).
 __device__ __forceinline__ void apply_score(const AttentionCall& call, Scores& s, Scores& dp, const float* terms) {
   const int lane = threadIdx.x % 32;
   if constexpr (kConfig.softmax) {
-    apply_softmax<kConfig.softcap>({call.alpha, call.softcap}, s, dp, [&](int, int n, int i) {
+    apply_softmax<kConfig.softcap>(score_scale<kBiased>(call), s, dp, [&](int, int n, int i) {
       const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + lane % 4];  // lse, delta of two queries
       return i % 2 == 0 ? float2{rows.x, rows.y} : float2{rows.z, rows.w};
     });
   } else {
-    apply_hstu<!kConfig.bfloat16>(call.alpha, s, dp);
+    apply_hstu<!kConfig.bfloat16, kBiased>(call.alpha, s, dp);
     if (call.divisor_rows == nullptr) return;
 #pragma unroll
     for (int n = 0; n < kQueryBlocks; ++n) {

@@ -32,8 +32,8 @@ struct SequenceQueryWalk {
   }
 };
 
-/// The same under an interval mask: the threads look at a row each, and the CTA agrees on the nearest one that sees a
-/// key.
+/// The same under an interval mask: the threads (of a CTA, or of one warp) look at a row each, and agree on the nearest
+/// one that sees a key.
 template <int TileRows, int Threads>
 struct IntervalQueryWalk {
   const int* pairs;  ///< the first row of the sequence and of the first query head, `count` intervals each row
@@ -41,7 +41,7 @@ struct IntervalQueryWalk {
   int count, rows, seqlen_k;
   geometry::Interval keys;
   int heads;
-  int* scratch;  ///< shared memory, one int a warp
+  int* scratch;  ///< shared memory, one int a warp; of one warp: unused
 
   __device__ __forceinline__ QueryTile next(QueryTile tile) const {
     for (int row = (tile.number + 1) * TileRows; tile.head < heads; ++tile.head, row = 0) {
@@ -56,26 +56,29 @@ struct IntervalQueryWalk {
  private:
   /// The first of the Threads rows from `first` on that sees a key; kUnbounded when none does.
   __device__ __forceinline__ int nearest(int head, int first) const {
-    const int row = first + static_cast<int>(threadIdx.x);
+    const int row = first + static_cast<int>(threadIdx.x) % Threads;
     int seeing = geometry::kUnbounded;
     if (row < rows) {
       const geometry::RowIntervals intervals{pairs + head * head_stride + 2ll * row * count, count, seqlen_k};
       if (intervals.intersects(keys)) seeing = row;
     }
     seeing = __reduce_min_sync(kAllLanes, seeing);
-    __syncthreads();  // the scratch of the call before has been read
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = seeing;
-    __syncthreads();
+    if constexpr (Threads > 32) {
+      __syncthreads();  // the scratch of the call before has been read
+      if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = seeing;
+      __syncthreads();
 #pragma unroll
-    for (int warp = 0; warp < Threads / 32; ++warp) seeing = geometry::min_of(seeing, scratch[warp]);
+      for (int warp = 0; warp < Threads / 32; ++warp) seeing = geometry::min_of(seeing, scratch[warp]);
+    }
     return seeing;
   }
 };
 
 /// For a tile of QueryRows queries and KeyRows keys: visible[key * QueryRows / 32 + n] has bit b set where query
 /// 32 n + b sees the key. whole[n]: those 32 queries see every key, and their words are not written. Rows from `rows`
-/// on see nothing. row_of(query) gives a SequenceRow or IntervalRow. A barrier must follow.
-template <int QueryRows, int KeyRows, int Threads, typename RowOf>
+/// on see nothing; unless MustExist they do not keep the others from being whole. row_of(query) gives a SequenceRow or
+/// IntervalRow. A barrier must follow.
+template <int QueryRows, int KeyRows, int Threads, bool MustExist, typename RowOf>
 __device__ __forceinline__ void write_visibility(RowOf row_of, int rows, int first_key, unsigned* visible, int* whole) {
   constexpr int kQueryWords = QueryRows / 32;
   constexpr int kBlocks = kQueryWords * (KeyRows / 32);
@@ -86,7 +89,7 @@ __device__ __forceinline__ void write_visibility(RowOf row_of, int rows, int fir
     const int query = word * 32 + lane;
     const bool exists = query < rows;
     const auto row = row_of(exists ? query : 0);
-    const bool all = __all_sync(kAllLanes, !exists || row.sees_all({first_key, first_key + KeyRows}));
+    const bool all = __all_sync(kAllLanes, exists ? row.sees_all({first_key, first_key + KeyRows}) : !MustExist);
     if (key_block == 0 && lane == 0) whole[word] = all;
     if (all) continue;
     const unsigned mine = exists ? row.bits(first_key + key_block * 32) : 0;

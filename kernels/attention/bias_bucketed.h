@@ -2,51 +2,12 @@
 #pragma once
 
 #include "attention/bias_rows.h"
+#include "attention/bias_times.h"
 #include "attention/work.h"
-#include "geometry/time_buckets.h"
 #include "ptx/math.h"
 #include "ptx/shared_memory.h"
 
 namespace warploom {
-
-/// Buckets of differences of timestamps: how many thresholds are <= |d|.
-struct TimeBuckets {
-  const unsigned long long* thresholds;  // increasing; a user's that is negative counts as 0
-  int count;
-  bool given;  // by the user
-
-  __device__ __forceinline__ static TimeBuckets of(const BiasCall& bias) {
-    if (bias.thresholds != nullptr) {
-      return {reinterpret_cast<const unsigned long long*>(bias.thresholds), bias.num_times - 1, true};
-    }
-    return {geometry::kTimeThresholds.values, geometry::min_of(bias.num_times - 1, geometry::kDefaultTimeThresholds),
-            false};
-  }
-
-  __device__ __forceinline__ unsigned long long at(int n) const {
-    const unsigned long long value = thresholds[n];
-    return given && static_cast<long long>(value) < 0 ? 0 : value;
-  }
-
-  static __device__ __forceinline__ unsigned long long distance(long long a, long long b) {
-    const auto x = static_cast<unsigned long long>(a), y = static_cast<unsigned long long>(b);
-    return a > b ? x - y : y - x;
-  }
-
-  /// The bucket of d, which is at least `low` and at most `high`.
-  __device__ __forceinline__ int bucket(unsigned long long d, int low, int high) const {
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (at(middle) <= d) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  }
-  __device__ __forceinline__ int bucket(unsigned long long d) const { return bucket(d, 0, count); }
-};
 
 /// One element of a bucketed bias, i and j of the sequence: small and obvious.
 __device__ __forceinline__ float bucketed_bias(const BiasCall& bias, const Work& work, int i, int j) {
@@ -64,45 +25,24 @@ __device__ __forceinline__ float bucketed_bias(const BiasCall& bias, const Work&
   return value;
 }
 
-/// Tables of a bucketed bias in shared memory, for all warps: the thresholds and the head's time table, as far as they
-/// fit.
-struct alignas(16) StagedTimes {
-  static constexpr int kMost = 128;  // a multiple of 32
-
-  unsigned long long thresholds[kMost];  // the largest number there is after the last one
-  unsigned small[kMost];                 // the same, what does not fit as the largest one that does
-  float table[kMost + 1];
-
-  /// By all threads of the CTA; a barrier must follow.
-  __device__ __forceinline__ void fill(const AttentionCall& call, const Work& work) {
-    const BiasCall& bias = call.bias;
-    if (bias.time == nullptr) return;
-    const TimeBuckets buckets = TimeBuckets::of(bias);
-    for (int n = threadIdx.x; n <= kMost; n += blockDim.x) {
-      if (n < kMost) {
-        thresholds[n] = n < buckets.count ? buckets.at(n) : ~0ull;
-        small[n] = static_cast<unsigned>(min(thresholds[n], 0xffffffffull));
-      }
-      if (n <= buckets.count) table[n] = bias.time[work.head * bias.time_head_stride + n];
-    }
-  }
-};
-
 /// What a warp keeps in shared memory for a bucketed bias.
 template <int TileColumns, int WarpRows>
 struct alignas(16) BucketedWarp {
   static constexpr int kDiagonals = WarpRows + TileColumns;
 
-  long long column_times[TileColumns];  // of the key tile
+  long long column_times[TileColumns];
   long long row_times[WarpRows];
-  float window[kDiagonals];  // of the position table: window[x] belongs to r - j = that of the first element + WarpRows
-                             // - 1 - x
+  float window[kDiagonals];  // of the position table: window[x] belongs to the elements whose column lies x - (WarpRows
+                             // - 1) behind their row, both counted from the first one's
 };
 
 /// Bucketed: R is computed from the tables, a warp at a time. Positions run along diagonals, of which a lane's elements
 /// have few. Buckets of time widen with distance, so most warps' parts of a tile lie in one bucket or two, whose
 /// thresholds every element is compared with; only near the diagonal each element searches.
-template <int TileColumns, int WarpRows>
+///
+/// KeyRows: keys stand along the rows of the scores and queries along their columns, as in the backward pass. Sharing:
+/// so many neighbouring warps have the same rows.
+template <int TileColumns, int WarpRows, bool KeyRows = false, int Sharing = 1>
 class BucketedBias {
  public:
   using Warp = BucketedWarp<TileColumns, WarpRows>;
@@ -122,22 +62,29 @@ class BucketedBias {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void start(int first_column) {
+  /// first_column: of the warp, a key, or with KeyRows a query in key coordinates.
+  __device__ __forceinline__ void start(int first_column) { start(first_column, work_.head); }
+  /// Of a query head that may be another one than the tile's before.
+  __device__ __forceinline__ void start(int first_column, int head) {
     __syncwarp();  // every lane has read the tile before
     const int lane = threadIdx.x % 32;
+    if constexpr (KeyRows) head_ = head;
     if (bias_.position != nullptr) {
-      const float* table = bias_.position + work_.head * bias_.position_head_stride;
-      const int farthest = first_row() - first_column + WarpRows - 1, last = bias_.num_positions - 1;
+      const float* table = bias_.position + head * bias_.position_head_stride;
+      // r - j falls along the columns where they are keys, and grows where they are queries.
+      const int row_minus_column = first_row() + WarpRows - 1 - first_column, last = bias_.num_positions - 1;
 #pragma unroll
       for (int x = 0; x < Warp::kDiagonals; x += 32) {
         if (Warp::kDiagonals % 32 != 0 && x + lane >= Warp::kDiagonals) break;
-        const int index = geometry::min_of(geometry::max_of(farthest - x - lane, 0), last);
+        const int behind = row_minus_column - x - lane;
+        const int index = geometry::min_of(geometry::max_of(KeyRows ? -behind : behind, 0), last);
         ptx::cp_async_small<4>(ptx::shared_address(&warp_.window[x + lane]), table + index);
       }
     }
     if (bias_.time != nullptr) {
 #pragma unroll
       for (int x = 0; x < TileColumns; x += 32) {
+        if (TileColumns % 32 != 0 && x + lane >= TileColumns) break;
         ptx::cp_async_small<8>(ptx::shared_address(&warp_.column_times[x + lane]),
                                times() + clipped(first_column + x + lane));
       }
@@ -153,6 +100,25 @@ class BucketedBias {
 
   template <int Blocks, typename Function>
   __device__ __forceinline__ bool for_each(Function function) const {
+    return for_each_of<Blocks>(times_seen(), function);
+  }
+
+ protected:
+  static constexpr unsigned kAll = 0xffffffffu;
+  static constexpr int kMostCompared = 2;
+
+  /// The buckets that the differences of a warp's part of a tile lie in, both ends included.
+  struct Range {
+    int low, high;
+  };
+  /// What a warp's part of a tile has to do with times.
+  struct TimesSeen {
+    Range range;
+    bool small;  // relative to the warp's first row's they fit an int
+  };
+
+  template <int Blocks, typename Function>
+  __device__ __forceinline__ bool for_each_of(const TimesSeen& seen, Function function) const {
     bool masks = false;
 #pragma unroll
     for (int x = 0; x < Warp::kDiagonals; x += 32) {
@@ -160,27 +126,20 @@ class BucketedBias {
       if (Warp::kDiagonals % 32 == 0 || at < Warp::kDiagonals) masks |= warp_.window[at] == ptx::minus_infinity();
     }
     masks = __any_sync(kAll, masks);
-    TimeBuckets buckets{staged_.thresholds, StagedTimes::kMost, false};
-    const float* table = staged_.table;
-    Range range{0, 0};
-    bool small = true;
+    const auto [range, small] = seen;
+    const TimeBuckets buckets = buckets_of_times();
+    const float* const table = table_of_times();
     if (bias_.time != nullptr) {
-      small = times_fit_int();
-      if (bias_.num_times > StagedTimes::kMost + 1) {  // too large to be staged
-        buckets = TimeBuckets::of(bias_);
-        table = bias_.time + work_.head * bias_.time_head_stride;
-      }
-      range = small ? range_of<int>(buckets) : range_of<long long>(buckets);
       for (int k = range.low; k <= range.high; ++k) masks |= table[k] == ptx::minus_infinity();
     }
     if (range.low == range.high) {
       visit<Blocks>(function, bias_.time != nullptr ? table[range.low] : 0.0f);
-    } else if (table != staged_.table) {
-      visit_times<Blocks, long long>(function, SearchEach{buckets, table, range});
+    } else if (large()) {
+      visit_times<Blocks, long long>(function, SearchEach{{buckets, range}, table});
     } else if (small && range.high - range.low <= kMostCompared) {
       compare_times<Blocks>(function, range);
     } else {
-      const SearchStaged search{staged_, range, 1 << (31 - __clz(range.high - range.low))};
+      const SearchStaged search{{staged_, range}};
       if (small) {
         visit_times<Blocks, int>(function, search);
       } else {
@@ -189,10 +148,6 @@ class BucketedBias {
     }
     return masks;
   }
-
- private:
-  static constexpr unsigned kAll = 0xffffffffu;
-  static constexpr int kMostCompared = 2;
 
   static __device__ __forceinline__ int least(int x) { return __reduce_min_sync(kAll, x); }
   static __device__ __forceinline__ long long least(long long x) {
@@ -208,16 +163,29 @@ class BucketedBias {
   __device__ __forceinline__ const long long* times() const { return bias_.timestamps + work_.first_k; }
   /// The warp's first row in key coordinates.
   __device__ __forceinline__ int first_row() const {
-    return static_cast<int>(work_.first_row) + threadIdx.x / 32 * WarpRows + work_.mask.offset();
+    return static_cast<int>(work_.first_row) + threadIdx.x / 32 / Sharing * WarpRows +
+           (KeyRows ? 0 : work_.mask.offset());
   }
   __device__ __forceinline__ int clipped(int n) const {
     return geometry::max_of(0, geometry::min_of(n, work_.mask.seqlen_k - 1));
   }
 
-  /// The buckets that the differences of a warp's part of a tile lie in, both ends included.
-  struct Range {
-    int low, high;
-  };
+  /// Whether the table of times is too large to be staged.
+  __device__ __forceinline__ bool large() const { return bias_.num_times > StagedTimes::kMost + 1; }
+  __device__ __forceinline__ TimeBuckets buckets_of_times() const {
+    if (large()) return TimeBuckets::of(bias_);
+    return {staged_.thresholds, StagedTimes::kMost, false};
+  }
+  __device__ __forceinline__ const float* table_of_times() const {
+    if (large()) return bias_.time + (KeyRows ? head_ : work_.head) * bias_.time_head_stride;
+    return staged_.table;
+  }
+  __device__ __forceinline__ TimesSeen times_seen() const {
+    if (bias_.time == nullptr) return {{0, 0}, true};
+    const bool small = times_fit_int();
+    const TimeBuckets buckets = buckets_of_times();
+    return {small ? range_of<int>(buckets) : range_of<long long>(buckets), small};
+  }
 
   /// Time values of some differences at once. This one compares with the few thresholds of its range.
   struct Compare {
@@ -235,43 +203,58 @@ class BucketedBias {
       }
     }
   };
-  /// Searches in step, so that the look-ups of different elements overlap. first_step: the largest power of two in the
-  /// range's size.
-  struct SearchStaged {
+  /// Buckets of some differences, searched in step, so that the look-ups of different elements overlap.
+  struct StagedBuckets {
     const StagedTimes& staged;
     Range range;
-    int first_step;
 
     __device__ __forceinline__ bool reached(int n, unsigned d) const { return staged.small[n] <= d; }
     __device__ __forceinline__ bool reached(int n, unsigned long long d) const { return staged.thresholds[n] <= d; }
 
     template <typename Difference, int Count>
-    __device__ __forceinline__ void operator()(const Difference (&d)[Count], float (&value)[Count]) const {
-      int bucket[Count];
+    __device__ __forceinline__ void operator()(const Difference (&d)[Count], int (&bucket)[Count]) const {
 #pragma unroll
       for (int& b : bucket) b = range.low;
+      // From the largest power of two in the range's size down.
 #pragma unroll 1
-      for (int step = first_step; step > 0; step /= 2) {
+      for (int step = 1 << (31 - __clz(range.high - range.low)); step > 0; step /= 2) {
 #pragma unroll
         for (int i = 0; i < Count; ++i) {
           const int next = geometry::min_of(bucket[i] + step, range.high);
           if (reached(next - 1, d[i])) bucket[i] = next;
         }
       }
+    }
+  };
+  struct SearchStaged : StagedBuckets {
+    template <typename Difference, int Count>
+    __device__ __forceinline__ void operator()(const Difference (&d)[Count], float (&value)[Count]) const {
+      int bucket[Count];
+      StagedBuckets::operator()(d, bucket);
 #pragma unroll
-      for (int i = 0; i < Count; ++i) value[i] = staged.table[bucket[i]];
+      for (int i = 0; i < Count; ++i) value[i] = this->staged.table[bucket[i]];
     }
   };
   /// One after the other, in tables of any size and for differences of any size.
-  struct SearchEach {
+  struct EachBucket {
     const TimeBuckets& buckets;
-    const float* table;
     Range range;
 
     template <int Count>
-    __device__ __forceinline__ void operator()(const unsigned long long (&d)[Count], float (&value)[Count]) const {
+    __device__ __forceinline__ void operator()(const unsigned long long (&d)[Count], int (&bucket)[Count]) const {
 #pragma unroll
-      for (int i = 0; i < Count; ++i) value[i] = table[buckets.bucket(d[i], range.low, range.high)];
+      for (int i = 0; i < Count; ++i) bucket[i] = buckets.bucket(d[i], range.low, range.high);
+    }
+  };
+  struct SearchEach : EachBucket {
+    const float* table;
+
+    template <int Count>
+    __device__ __forceinline__ void operator()(const unsigned long long (&d)[Count], float (&value)[Count]) const {
+      int bucket[Count];
+      EachBucket::operator()(d, bucket);
+#pragma unroll
+      for (int i = 0; i < Count; ++i) value[i] = table[bucket[i]];
     }
   };
 
@@ -282,7 +265,7 @@ class BucketedBias {
     bool small = TimeBuckets::distance(warp_.row_times[threadIdx.x % WarpRows], origin) < kSmall;
 #pragma unroll
     for (int x = 0; x < TileColumns; x += 32) {
-      small &= TimeBuckets::distance(warp_.column_times[x + threadIdx.x % 32], origin) < kSmall;
+      small &= TimeBuckets::distance(warp_.column_times[(x + threadIdx.x % 32) % TileColumns], origin) < kSmall;
     }
     return __all_sync(kAll, small);
   }
@@ -298,7 +281,7 @@ class BucketedBias {
   __device__ __forceinline__ Range range_of(const TimeBuckets& buckets) const {
     const int lane = threadIdx.x % 32;
     const auto row = relative<Time>(warp_.row_times[lane % WarpRows]);
-    auto lowest = relative<Time>(warp_.column_times[lane]);
+    auto lowest = relative<Time>(warp_.column_times[lane % TileColumns]);
     Time highest = lowest;
 #pragma unroll
     for (int x = 32; x < TileColumns; x += 32) {
@@ -346,19 +329,18 @@ class BucketedBias {
     return warp_.window + (WarpRows - 1) - lane / 4 + lane % 4 * 2;
   }
 
-  /// The same with the time value of every element's difference.
-  template <int Blocks, typename Time, typename Function, typename Values>
-  __device__ __forceinline__ void visit_times(Function function, const Values& values_of) const {
+  /// function(i, n, value): element i % 4 of block (i / 4, n), and what values_of makes of its difference.
+  template <int Blocks, typename Time, typename Value, typename Function, typename Values>
+  __device__ __forceinline__ void visit_differences(Function function, const Values& values_of) const {
     constexpr int kRows = 2 * Blocks;
     const int lane = threadIdx.x % 32;
-    const float* first = first_diagonal();
     Time rows[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) rows[r] = relative<Time>(warp_.row_times[8 * r + lane / 4]);
 #pragma unroll
     for (int n = 0; n < TileColumns / 8; ++n) {
       decltype(difference(Time(), Time())) d[2 * kRows];
-      float values[2 * kRows];
+      Value values[2 * kRows];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const auto column = relative<Time>(warp_.column_times[8 * n + lane % 4 * 2 + e]);
@@ -367,10 +349,17 @@ class BucketedBias {
       }
       values_of(d, values);
 #pragma unroll
-      for (int i = 0; i < 2 * kRows; ++i) {
-        function(i / 4, n, i % 4, first[8 * (n - i / 2) + i % 2] + values[i]);
-      }
+      for (int i = 0; i < 2 * kRows; ++i) function(i, n, values[i]);
     }
+  }
+
+  /// function(m, n, e, position's value + that of the difference).
+  template <int Blocks, typename Time, typename Function, typename Values>
+  __device__ __forceinline__ void visit_times(Function function, const Values& values_of) const {
+    const float* first = first_diagonal();
+    visit_differences<Blocks, Time, float>(
+        [&](int i, int n, float value) { function(i / 4, n, i % 4, first[8 * (n - i / 2) + i % 2] + value); },
+        values_of);
   }
 
   /// The same by comparing with the few thresholds between the ends of the range.
@@ -391,6 +380,7 @@ class BucketedBias {
   const Work& work_;
   const StagedTimes& staged_;
   Warp& warp_;
+  int head_ = 0;  // of the tile, with KeyRows
 };
 
 }  // namespace warploom

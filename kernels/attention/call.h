@@ -17,8 +17,9 @@ struct Tensor {
 /// The relative attention bias R (docs/attention.md, section 5). Which of the fields hold is a matter of the kernel's
 /// configuration. Strides in elements, 0 where R is broadcast.
 struct BiasCall {
-  const void* values = nullptr;  ///< dense: (batch, heads, num_rows, num_columns); packed: (heads, num_columns)
-  long long batch_stride = 0;    ///< dense
+  /// Dense: (batch, heads, num_rows, num_columns); packed: (heads, num_columns). Of a gradient: written.
+  void* values = nullptr;
+  long long batch_stride = 0;  ///< dense
   long long head_stride = 0;
   long long row_stride = 0;   ///< dense
   long long num_rows = 0;     ///< dense

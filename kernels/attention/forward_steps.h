@@ -6,6 +6,7 @@
 
 #include "attention/attention_forward_config.h"
 #include "attention/bias.h"
+#include "attention/bias_place.h"
 #include "attention/silu.h"
 #include "attention/softmax.h"
 #include "attention/visibility.h"
@@ -19,14 +20,6 @@ namespace warploom {
 using geometry::Interval;
 using ptx::uint32;
 
-template <bool Condition, typename A, typename B>
-struct Either {
-  using Type = A;
-};
-template <typename A, typename B>
-struct Either<false, A, B> {
-  using Type = B;
-};
 using Element = Either<kConfig.bfloat16, ptx::Bfloat16, ptx::Float16>::Type;
 
 constexpr AttentionForwardMap kMap = shared_map(kConfig);
@@ -233,17 +226,8 @@ using Masking = Either<kConfig.interval_mask, IntervalMasking, SequenceMasking>:
 /// Where the sequence's and head's R lies, for all threads, in shared memory.
 __device__ __forceinline__ void find_bias_rows(const AttentionCall& p, unsigned char* shared, const Work& work) {
   constexpr int kBytes = kConfig.bias == BiasKind::rows32 ? 4 : 2;
-  BiasRows& rows = *reinterpret_cast<BiasRows*>(shared + kMap.bias_rows);
-  auto& packed_first = *reinterpret_cast<unsigned long long*>(shared + kMap.bias_rows + sizeof(BiasRows));
-  if (threadIdx.x == 0) packed_first = 0;
-  __syncthreads();
-  if (p.bias.packed && work.sequence < p.sequences) {
-    const long long mine = packed_elements_before(p, work.sequence, kBytes, threadIdx.x, kThreads);
-    if (mine != 0) atomicAdd(&packed_first, static_cast<unsigned long long>(mine));
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) rows = bias_rows(p, work, static_cast<long long>(packed_first), kBytes);
-  __syncthreads();
+  place_bias(p, p.bias, work, work.head, kBytes, reinterpret_cast<BiasRows*>(shared + kMap.bias_rows),
+             reinterpret_cast<unsigned long long*>(shared + kMap.bias_rows + sizeof(BiasRows)));
 }
 
 }  // namespace warploom

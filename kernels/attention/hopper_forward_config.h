@@ -7,7 +7,6 @@
 #include "geometry/host_device.h"
 #include "geometry/mask.h"
 #include "geometry/swizzle.h"
-#include "pipeline/trace_records.h"
 #include "ptx/tensor_map.h"
 
 namespace warploom {
@@ -20,6 +19,8 @@ struct HopperForwardConfig {
   bool bfloat16 = true;  ///< else float16
   bool softcap = false;  ///< softmax
   bool interval_mask = false;
+  bool dense_bias =
+      false;              ///< R in q's type, whose rows a tensor map describes; not with an interval mask or a softcap
   int consumers = 2;      ///< warpgroups of 64 query rows, 1 to 4
   int key_columns = 128;  ///< of a tile; a multiple of 16
   int stages = 2;         ///< of the K ring and of the V ring: 1, 2 or 4
@@ -28,20 +29,12 @@ struct HopperForwardConfig {
   /// HSTU in bfloat16 with a power of two for alpha / 2: Q is multiplied by it where it lies, which is exact, and not
   /// every score.
   bool scaled_query = false;
-  trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
 };
 
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kMaxConsumers = 4;
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
 inline constexpr int kItemSlots = 2;
-
-/// The rings by the numbers that marks name them with.
-inline constexpr int kKeyMarks = 0, kValueMarks = 1, kQueryMarks = 2, kItemMarks = 3;
-/// Warps that mark: the first of each consumer, then scheduler and loader.
-WARPLOOM_HD constexpr int hopper_forward_strips(const HopperForwardConfig& config) {
-  return config.consumers + 2;
-}
 
 /// Registers a thread after setmaxnreg, by number of consumers: their sum over the CTA is what it got at launch.
 struct RegisterBudget {
@@ -52,23 +45,29 @@ inline constexpr RegisterBudget kRegisterBudgets[] = {{0, 0}, {56, 256}, {40, 23
 /// What the producer tells about a key tile, beside the tile itself.
 struct KeyTileNote {
   int first_column;
-  int flags;  ///< bit w: consumer w sees some of it; bit 4 + w: it needs the mask there; kLastTile
+  unsigned char kinds[kMaxConsumers];  ///< what it is to a consumer: a sum of the following
 };
-inline constexpr int kMaskShift = 4;
-inline constexpr int kLastTile = 1 << 8;
+inline constexpr int kPlainTile = 0;
+inline constexpr int kMaskedTile = 1;  ///< a row does not see all of it
+inline constexpr int kUnseenTile = 2;  ///< no row sees any of it
+inline constexpr int kLastTile = 4;    ///< of the item
+inline constexpr int kEndTile = 8;     ///< there is no item: everybody stops
 
 /// Byte offsets in dynamic shared memory, whose base is a multiple of 1024.
 struct HopperForwardSharedMap {
   int query = 0;  ///< query_stages x consumers tiles of 64 rows
   int key = 0;    ///< one tile a stage
   int value = 0;
+  int bias = 0;         ///< a tile a stage and consumer
   int query_bytes = 0;  ///< of one warpgroup's tile
   int key_bytes = 0;    ///< of one stage
   int value_bytes = 0;
-  int barriers = 0;  ///< full and empty: items, Q, K, V; then the loader's request for an item
-  int notes = 0;     ///< one KeyTileNote a stage
-  int items = 0;     ///< kItemSlots, item_bytes each
-  int rows = 0;      ///< sequence masks: what each row of an item sees, kItemSlots times
+  int output = 0;      ///< with one stage of Q: 16 rows of 64 columns of O a warp
+  int bias_bytes = 0;  ///< of one consumer's tile
+  int barriers = 0;    ///< full and empty: items, Q, K, V; then the loader's request for an item
+  int notes = 0;       ///< one KeyTileNote a stage
+  int items = 0;       ///< kItemSlots, item_bytes each
+  int rows = 0;        ///< sequence masks: what each row of an item sees, kItemSlots times
   int bytes = 0;
   static constexpr int item_bytes = 256;
 };
@@ -80,7 +79,11 @@ WARPLOOM_HD constexpr HopperForwardSharedMap shared_map(const HopperForwardConfi
   map.value_bytes = geometry::tile_bytes(config.key_columns, config.value_dim);
   map.key = map.query + config.query_stages * config.consumers * map.query_bytes;
   map.value = map.key + config.stages * map.key_bytes;
-  map.barriers = map.value + config.stages * map.value_bytes;
+  map.bias_bytes = config.dense_bias ? geometry::tile_bytes(kWarpgroupRows, config.key_columns) : 0;
+  map.bias = map.value + config.stages * map.value_bytes;
+  map.output = map.bias + config.stages * config.consumers * map.bias_bytes;
+  map.barriers =
+      map.output + (config.query_stages == 1 ? config.consumers * geometry::tile_bytes(kWarpgroupRows, 1) : 0);
   map.notes = map.barriers + 2 * 8 * (kItemSlots + config.query_stages + 2 * config.stages) + 16;
   map.items = map.notes + (config.stages * static_cast<int>(sizeof(KeyTileNote)) + 15) / 16 * 16;
   map.rows = map.items + kItemSlots * map.item_bytes;
@@ -94,10 +97,10 @@ struct HopperForwardParams {
   /// Dimensions (columns, rows, heads, sequences of a dense batch), boxes of 64 columns x one tile's rows, 128-byte
   /// swizzle. What lies outside is read as 0.
   ptx::TensorMap query, key, value;
+  ptx::TensorMap bias;  ///< dense_bias; tiles of 64 rows
   AttentionCall call;
   /// Two device integers, 0 before and after the kernel: the next work item, and the CTAs that are done.
   unsigned* counters = nullptr;
-  trace::Sheet sheet;
 };
 
 }  // namespace warploom

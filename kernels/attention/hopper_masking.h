@@ -16,15 +16,11 @@ __device__ __forceinline__ int rows_of_item(const Work& work) {
 struct SequenceMasking {
   using Row = SequenceRow;
 
-  /// All lanes of a warp.
-  static __device__ __forceinline__ void prepare(const Shared& shared, int slot, int lane) {
+  /// What the loader needs. All lanes of a warp.
+  static __device__ __forceinline__ void prepare_tiles(const Shared& shared, int slot, int lane) {
     Item& item = shared.item(slot);
     const geometry::SequenceMask mask = item.work.mask;
     const int first_row = static_cast<int>(item.work.first_row), rows = rows_of_item(item.work);
-    for (int row = lane; row < kQueryRows; row += 32) {
-      shared.row(slot, row) =
-          row < rows ? visible_columns(mask, first_row + row + mask.offset()) : geometry::VisibleColumns{};
-    }
     if (lane <= kConfig.consumers) {  // a lane for each consumer's rows, one for all of them
       const int first = lane < kConfig.consumers ? lane * kWarpgroupRows : 0;
       const int last = lane < kConfig.consumers ? first + kWarpgroupRows : rows;
@@ -37,6 +33,17 @@ struct SequenceMasking {
         item.ranges = ranges;
         item.first_run = ranges.next_run(0, kKeys);
       }
+    }
+  }
+
+  /// What the consumers need. All lanes of a warp.
+  static __device__ __forceinline__ void prepare_rows(const Shared& shared, int slot, int lane) {
+    const Work& work = shared.item(slot).work;
+    const geometry::SequenceMask mask = work.mask;
+    const int first_row = static_cast<int>(work.first_row), rows = rows_of_item(work);
+    for (int row = lane; row < kQueryRows; row += 32) {
+      shared.row(slot, row) =
+          row < rows ? visible_columns(mask, first_row + row + mask.offset()) : geometry::VisibleColumns{};
     }
   }
 
@@ -54,11 +61,10 @@ struct SequenceMasking {
     __device__ __forceinline__ void advance() {
       if (++tile == run_end) start(ranges->next_run(tile, kKeys));
     }
-    __device__ __forceinline__ int flags() const {
+    /// In lane w: what the tile is to consumer w.
+    __device__ __forceinline__ int kind() const {
       const Interval columns = {tile * kKeys, tile * kKeys + kKeys};
-      const uint32 sees = __ballot_sync(kAllLanes, !intersect(seen, columns).empty());
-      const uint32 masked = __ballot_sync(kAllLanes, !common.covers(columns));
-      return static_cast<int>(sees | (masked & 0xf) << kMaskShift);
+      return intersect(seen, columns).empty() ? kUnseenTile : common.covers(columns) ? kPlainTile : kMaskedTile;
     }
 
    private:
@@ -76,7 +82,8 @@ struct SequenceMasking {
 struct IntervalMasking {
   using Row = IntervalRow;
 
-  static __device__ __forceinline__ void prepare(const Shared&, int, int) {}
+  static __device__ __forceinline__ void prepare_tiles(const Shared&, int, int) {}
+  static __device__ __forceinline__ void prepare_rows(const Shared&, int, int) {}
 
   /// Each lane looks at every 32nd row, so that a lane's rows of one consumer are together.
   struct Tiles {
@@ -93,9 +100,9 @@ struct IntervalMasking {
       find(0);
     }
     __device__ __forceinline__ void advance() { find((tile + 1) * kKeys); }
-    __device__ __forceinline__ int flags() const {
+    __device__ __forceinline__ int kind() const {
       const Interval columns = {tile * kKeys, tile * kKeys + kKeys};
-      int flags = 0;
+      int kind = kPlainTile;
       for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
         bool sees = false, all = true;
         const int end = geometry::min_of((consumer + 1) * kWarpgroupRows, rows);
@@ -103,10 +110,10 @@ struct IntervalMasking {
           sees |= of_row(row).intersects(columns);
           all &= of_row(row).covers(columns);
         }
-        if (__any_sync(kAllLanes, sees)) flags |= 1 << consumer;
-        if (!__all_sync(kAllLanes, all)) flags |= 1 << (kMaskShift + consumer);
+        const bool any_sees = __any_sync(kAllLanes, sees), all_see = __all_sync(kAllLanes, all);
+        if (lane == consumer) kind = !any_sees ? kUnseenTile : all_see ? kPlainTile : kMaskedTile;
       }
-      return flags;
+      return kind;
     }
 
    private:

@@ -6,14 +6,14 @@
 
 namespace warploom {
 
-/// Rows `row`.. of one head to a tile of Rows rows and Dim columns, panel by panel. One thread.
+/// Rows `row`.. of one head to a tile of Rows rows and Dim columns from `column` on, panel by panel. One thread.
 template <int Rows, int Dim>
 __device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile, uint32 barrier, int row, int head,
-                                          int sequence) {
+                                          int sequence, int column = 0) {
 #pragma unroll
   for (int panel = 0; panel < geometry::panels_of(Dim); ++panel) {
     ptx::tma_load<4>(map, tile + panel * Rows * geometry::kPanelRowBytes, barrier,
-                     {panel * kPanelValues, row, head, sequence});
+                     {column + panel * kPanelValues, row, head, sequence});
   }
 }
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile
 // the next one when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot
 // have.
 
-struct Scheduler : trace::Pen<kConfig.trace> {
+struct Scheduler {
   const HopperForwardParams& params;
   const Shared& shared;
   const int lane;
@@ -33,7 +33,7 @@ struct Scheduler : trace::Pen<kConfig.trace> {
   __device__ __forceinline__ void pass_on() {
     Item& item = shared.item(at.slot());
     const Work& work = item.work;
-    Masking::prepare(shared, at.slot(), lane);
+    Masking::prepare_tiles(shared, at.slot(), lane);
     // A jagged batch is one sequence of the maps.
     const int sequence = params.call.cu_seqlens_q == nullptr ? work.sequence : 0;
     if (lane == 0) {
@@ -41,21 +41,28 @@ struct Scheduler : trace::Pen<kConfig.trace> {
       item.first_key = static_cast<int>(work.tensor_k);
       item.key_head = work.head / params.call.heads_per_key_head;
       item.is_end = false;
+      if constexpr (kConfig.dense_bias) {
+        const BiasCall& bias = params.call.bias;
+        item.bias_row = static_cast<int>(work.first_row) + (bias.query_rows ? 0 : work.mask.offset());
+        item.bias_head = bias.head_stride == 0 ? 0 : work.head;
+        item.bias_sequence = bias.batch_stride == 0 ? 0 : work.sequence;
+      }
     }
     shared.items.publish(at);
-    mark(Mark::wait_empty, kQueryMarks, query_at.passed);
+    // With one slot for Q the last item still holds it, and the rows need not wait.
+    if constexpr (kConfig.query_stages == 1) Masking::prepare_rows(shared, at.slot(), lane);
     shared.queries.wait_empty(query_at);
-    mark(Mark::load, kQueryMarks, query_at.passed);
     if (lane == 0) {
-      shared.queries.expect(query_at, kConfig.consumers * kMap.query_bytes);
+      shared.queries.expect_and_publish_later(query_at, kConfig.consumers * kMap.query_bytes);
       for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
         load_tile<kWarpgroupRows, kConfig.head_dim>(
             &params.query, shared.query(query_at.slot(), consumer), shared.queries.full(query_at.slot()),
             static_cast<int>(work.tensor_q + work.first_row) + consumer * kWarpgroupRows, work.head, sequence);
       }
     }
+    if constexpr (kConfig.query_stages > 1) Masking::prepare_rows(shared, at.slot(), lane);
+    shared.queries.publish(query_at);  // Q and the rows' masks
     query_at.advance();
-    mark(Mark::idle);
     ptx::mbarrier_wait(shared.request, at.passed & 1);
     at.advance();
   }
@@ -67,9 +74,7 @@ struct Scheduler : trace::Pen<kConfig.trace> {
     // on.
     const long long stride = static_cast<long long>(call.schedule.query_tiles) * kQueryRows;
     for (long long index = blockIdx.x; index < items;) {
-      mark(Mark::wait_empty, kItemMarks, at.passed);
       shared.items.wait_empty(at);
-      mark(Mark::load, kItemMarks, at.passed);
       if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kQueryRows);
       __syncwarp();
       long long first_row = shared.item(at.slot()).work.first_row;
@@ -95,8 +100,8 @@ struct Scheduler : trace::Pen<kConfig.trace> {
     if (lane == 0) {
       shared.item(at.slot()).work = {};  // nothing to write
       shared.item(at.slot()).is_end = true;
-      shared.queries.publish(query_at);
     }
+    shared.queries.publish(query_at);
     shared.items.publish(at);
     // The last CTA leaves the counters as it found them.
     if (lane == 0 && atomicAdd(&params.counters[1], 1u) == gridDim.x - 1) {
@@ -108,7 +113,7 @@ struct Scheduler : trace::Pen<kConfig.trace> {
 
 // The loader: one warp that loads the K and V tiles of the items.
 
-struct Loader : trace::Pen<kConfig.trace> {
+struct Loader {
   const HopperForwardParams& params;
   const Shared& shared;
   const int lane;
@@ -120,9 +125,7 @@ struct Loader : trace::Pen<kConfig.trace> {
 
   __device__ __forceinline__ void load_value() {
     if (due.row < 0) return;
-    mark(Mark::wait_empty, kValueMarks, value_at.passed);
     shared.values.wait_empty(value_at);
-    mark(Mark::load, kValueMarks, value_at.passed);
     if (lane == 0) {
       shared.values.expect(value_at, kMap.value_bytes);
       load_tile<kKeys, kConfig.value_dim>(&params.value, shared.value(value_at.slot()),
@@ -133,12 +136,14 @@ struct Loader : trace::Pen<kConfig.trace> {
   }
 
   /// An item that sees no key is one tile that no consumer sees, without bytes.
-  __device__ __forceinline__ void load_nothing() {
+  __device__ __forceinline__ void load_nothing(int kind) {
     load_value();
     shared.keys.wait_empty(key_at);
     shared.values.wait_empty(value_at);
     if (lane == 0) {
-      shared.note(key_at.slot()).flags = kLastTile;
+      for (int consumer = 0; consumer < kMaxConsumers; ++consumer) {
+        shared.note(key_at.slot()).kinds[consumer] = static_cast<unsigned char>(kind);
+      }
       shared.keys.publish(key_at);
       shared.values.publish(value_at);
     }
@@ -148,21 +153,32 @@ struct Loader : trace::Pen<kConfig.trace> {
 
   __device__ __forceinline__ void load(const Item& item) {
     typename Masking::Tiles tiles(params.call, item, lane);
-    if (tiles.tile < 0) load_nothing();
+    if (tiles.tile < 0) load_nothing(kUnseenTile | kLastTile);
     while (tiles.tile >= 0) {
       const int first_column = tiles.tile * kKeys;
-      int flags = tiles.flags();
+      int kind = tiles.kind();
+      const uint32 seeing = __ballot_sync(kAllLanes, lane < kConfig.consumers && kind != kUnseenTile);
       tiles.advance();
-      if (tiles.tile < 0) flags |= kLastTile;
-      mark(Mark::wait_empty, kKeyMarks, key_at.passed);
+      if (tiles.tile < 0) kind |= kLastTile;
       shared.keys.wait_empty(key_at);
-      mark(Mark::load, kKeyMarks, key_at.passed);
+      const uint32 kinds = __reduce_or_sync(kAllLanes, lane < kConfig.consumers ? kind << 8 * lane : 0);
       if (lane == 0) {
         shared.note(key_at.slot()).first_column = first_column;
-        shared.note(key_at.slot()).flags = flags;
-        shared.keys.expect(key_at, kMap.key_bytes);
-        load_tile<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), shared.keys.full(key_at.slot()),
-                                           item.first_key + first_column, item.key_head, item.sequence);
+        for (int consumer = 0; consumer < kMaxConsumers; ++consumer) {
+          shared.note(key_at.slot()).kinds[consumer] = static_cast<unsigned char>(kinds >> 8 * consumer);
+        }
+        const uint32 full = shared.keys.full(key_at.slot());
+        shared.keys.expect(key_at, kMap.key_bytes + (kConfig.dense_bias ? __popc(seeing) * kMap.bias_bytes : 0));
+        load_tile<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), full, item.first_key + first_column,
+                                           item.key_head, item.sequence);
+        if constexpr (kConfig.dense_bias) {
+          for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
+            if ((seeing >> consumer & 1) == 0) continue;
+            load_tile<kWarpgroupRows, kKeys>(&params.bias, shared.bias(key_at.slot(), consumer), full,
+                                             item.bias_row + consumer * kWarpgroupRows, item.bias_head,
+                                             item.bias_sequence, first_column);
+          }
+        }
       }
       key_at.advance();
       load_value();
@@ -174,12 +190,11 @@ struct Loader : trace::Pen<kConfig.trace> {
     for (ItemRing::Cursor at;; at.advance()) {
       // The next item's first K comes before this one's last V, unless the consumers would have to wait for it.
       if (kConfig.query_stages == 1 || !__all_sync(kAllLanes, shared.items.is_full(at))) load_value();
-      mark(Mark::wait_full, kItemMarks, at.passed);
       shared.items.wait_full(at);
       const Item& item = shared.item(at.slot());
       const bool is_end = item.is_end;
       if (is_end) {
-        load_nothing();  // for the consumers' last products
+        load_nothing(kUnseenTile | kLastTile | kEndTile);  // for the consumers' last products
       } else {
         if (lane == 0) ptx::mbarrier_arrive(shared.request);
         load(item);

@@ -48,6 +48,12 @@ struct HstuRows {
     }
   }
 
+  /// Instead of prepare(): with R.
+  static __device__ __forceinline__ float biased(float score, float bias, const AttentionCall& call) {
+    const float half_bias = 0.5f * call.bias.scale * bias;
+    return ScaledQuery ? score + half_bias : fmaf(score, 0.5f * call.alpha, half_bias);
+  }
+
   /// Scores to probabilities in place. True: O must be multiplied by `rescale`, row by row.
   template <int Columns>
   __device__ __forceinline__ bool activate(WarpgroupScores<Columns>& h, const AttentionCall&, float (&rescale)[2]) {
@@ -102,14 +108,21 @@ struct HstuRows {
 };
 
 /// Softmax along the keys as they come, in powers of two, with a base that moves seldom (softmax.h says how).
-template <bool Softcap>
+///
+/// Most steps only have to know that no score passes its row's limit, which integer maxima of three tell: positive
+/// floats order as signed integers do, and negative ones are negative. A negative limit has no such order, so then
+/// every step looks closely.
+template <bool Softcap, bool Biased>
 struct SoftmaxRows {
   static constexpr bool kHasLse = true;
+  static constexpr float kNoBase = -1e38f;  ///< of a row that has seen nothing
+  static constexpr int kNoLimit = -1 - 0x7fffffff;
   /// The score of an invisible place.
   static __device__ __forceinline__ float invisible() { return ptx::minus_infinity(); }
 
-  float base[2] = {ptx::minus_infinity(), ptx::minus_infinity()};  ///< the same in the row's four lanes
-  float sum[2] = {0, 0};                                           ///< of this thread's columns
+  float base[2] = {kNoBase, kNoBase};   ///< the same in the row's four lanes
+  int limit[2] = {kNoLimit, kNoLimit};  ///< the x past which the base moves, as an integer
+  float sum[2] = {0, 0};                ///< of this thread's columns
 
   /// Before the mask: Q K^T becomes x, of which P = 2^(factor * x - base).
   template <int Columns>
@@ -129,39 +142,30 @@ struct SoftmaxRows {
     }
   }
 
+  /// Instead of prepare(): with R.
+  static __device__ __forceinline__ float biased(float score, float bias, const AttentionCall& call) {
+    return fmaf(score, call.alpha, bias);
+  }
+
   /// Scores to probabilities in place. True: O must be multiplied by `rescale`, row by row.
   template <int Columns>
   __device__ __forceinline__ bool activate(WarpgroupScores<Columns>& s, const AttentionCall& call,
                                            float (&rescale)[2]) {
-    const float factor = kLog2E * (Softcap ? call.softcap : call.alpha == 0 ? 1.0f : fabsf(call.alpha));
-    float largest[2];
+    const float factor = kLog2E * (Softcap ? call.softcap : Biased || call.alpha == 0 ? 1.0f : fabsf(call.alpha));
+    int most[2] = {kNoLimit, kNoLimit};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = s[0][0][2 * half];
+    for (int n = 0; n < Columns / 8; ++n) {
 #pragma unroll
-      for (int n = 0; n < Columns / 8; ++n) most = fmaxf(most, fmaxf(s[0][n][2 * half], s[0][n][2 * half + 1]));
-      largest[half] = max_of_row(most) * factor;
+      for (int i = 0; i < 4; ++i) most[i / 2] = max(most[i / 2], __float_as_int(s[0][n][i]));
     }
-    const bool moves = __any_sync(kAllLanes, largest[0] > base[0] + kBaseSlack || largest[1] > base[1] + kBaseSlack);
-    if (moves) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        // Each row by itself: a result must not depend on the rows that share its warp.
-        const float moved = largest[half] > base[half] + kBaseSlack ? largest[half] : base[half];
-        rescale[half] = moved == base[half] ? 1.0f : ptx::ex2_approx(base[half] - moved);
-        base[half] = moved;
-        sum[half] *= rescale[half];
-      }
-    }
-    // A row that has seen nothing yet has no base; its scores are -inf or NaN, and -inf minus 0 gives 0.
-    const float origin[2] = {base[0] == ptx::minus_infinity() ? 0.0f : base[0],
-                             base[1] == ptx::minus_infinity() ? 0.0f : base[1]};
+    const bool moves = __any_sync(kAllLanes, most[0] > limit[0] || most[1] > limit[1]);
+    if (moves) move_bases<Columns>(s, factor, rescale);
 #pragma unroll
     for (int n = 0; n < Columns / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& x = s[0][n][i];
-        x = ptx::ex2_approx(fmaf(x, factor, -origin[i / 2]));
+        x = ptx::ex2_approx(fmaf(x, factor, -base[i / 2]));
         sum[i / 2] += x;
       }
     }
@@ -180,6 +184,27 @@ struct SoftmaxRows {
   /// -inf for a row that sees nothing.
   __device__ __forceinline__ float lse(int half) const {
     return sum[half] == 0 ? ptx::minus_infinity() : (base[half] + ptx::lg2_approx(sum[half])) * kLn2;
+  }
+
+ private:
+  /// Each row by itself: a result must not depend on the rows that share its warp.
+  template <int Columns>
+  __device__ __forceinline__ void move_bases(const WarpgroupScores<Columns>& s, float factor, float (&rescale)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = s[0][0][2 * half];
+#pragma unroll
+      for (int n = 0; n < Columns / 8; ++n) most = fmaxf(most, fmaxf(s[0][n][2 * half], s[0][n][2 * half + 1]));
+      most = max_of_row(most);
+      const bool moves =
+          limit[half] == kNoLimit ? most * factor > base[half] + kBaseSlack : most > __int_as_float(limit[half]);
+      const float moved = moves ? most * factor : base[half];
+      rescale[half] = moves ? ptx::ex2_approx(base[half] - moved) : 1.0f;
+      base[half] = moved;
+      sum[half] *= rescale[half];
+      const float new_limit = (moved + kBaseSlack) * ptx::rcp_approx(factor);
+      limit[half] = new_limit > 0 ? __float_as_int(new_limit) : kNoLimit;
+    }
   }
 };
 

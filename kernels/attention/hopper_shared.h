@@ -7,26 +7,16 @@
 #include "attention/work.h"
 #include "geometry/mask.h"
 #include "pipeline/mbarrier_ring.h"
-#include "pipeline/trace.h"
 #include "ptx/shared_memory.h"
 
 namespace warploom {
 
 using geometry::Interval;
 using ptx::uint32;
-using trace::Mark;
 
-template <bool Condition, typename A, typename B>
-struct Either {
-  using Type = A;
-};
-template <typename A, typename B>
-struct Either<false, A, B> {
-  using Type = B;
-};
 using Element = Either<kConfig.bfloat16, ptx::Bfloat16, ptx::Float16>::Type;
 /// The score function.
-using Rows = Either<kConfig.score == ScoreKind::softmax, SoftmaxRows<kConfig.softcap>,
+using Rows = Either<kConfig.score == ScoreKind::softmax, SoftmaxRows<kConfig.softcap, kConfig.dense_bias>,
                     HstuRows<kConfig.bfloat16, kConfig.scaled_query>>::Type;
 
 constexpr HopperForwardSharedMap kMap = shared_map(kConfig);
@@ -35,14 +25,27 @@ constexpr int kThreads = (kConfig.consumers + 1) * kWarpgroup;
 constexpr int kQueryRows = kConfig.consumers * kWarpgroupRows;
 constexpr int kKeys = kConfig.key_columns;
 constexpr int kDepth = (kConfig.head_dim + 15) / 16;  // k16 of S
+constexpr int kWarpRows = 16;
+/// Whether O leaves through the place of its item's Q, which the next item does not need yet.
+constexpr bool kStagesInQuery = kConfig.query_stages > 1;
+constexpr int kStagedPanels = kStagesInQuery ? geometry::panels_of(kConfig.head_dim) : 1;  // of a warp's rows at once
+constexpr int kStagedPanelBytes = (kStagesInQuery ? kWarpgroupRows : kWarpRows) * geometry::kPanelRowBytes;
+/// Whether a step that may end an item waits for its product with V before it turns the next scores into P. With two
+/// consumers the tensor core would idle meanwhile; more of them lack the registers for both, and so do lists of
+/// intervals beside float16's exponents.
+constexpr bool kEndsItemFirst = kConfig.consumers > 2 || (kConfig.interval_mask && !kConfig.bfloat16);
+/// A consumer's arrivals on a key tile: its elected thread's, or its warps', which read R by themselves.
+constexpr int kKeyReleases = kConfig.dense_bias ? 4 : 1;
+static_assert(!kConfig.dense_bias || (!kConfig.interval_mask && !kConfig.softcap));
 constexpr int kPanelValues = geometry::kPanelColumns;
 static_assert(kKeys % 16 == 0 && kKeys <= 256 && kConfig.consumers >= 1 && kConfig.consumers <= kMaxConsumers);
 
 /// What the scheduler hands to the loader and the consumers.
 struct Item {
   Work work;
-  int sequence, first_key, key_head;  // where K and V begin in their tensor maps
-  bool is_end;                        // no item: everybody stops
+  int sequence, first_key, key_head;       // where K and V begin in their tensor maps
+  bool is_end;                             // no item: everybody stops
+  int bias_row, bias_head, bias_sequence;  // where a dense bias begins in its tensor map
   // Sequence masks: the columns that the rows see, the first run of tiles of them, and the columns that some and that
   // all of a consumer's rows see.
   geometry::Ranges ranges;
@@ -85,6 +88,15 @@ struct Shared {
   }
   __device__ __forceinline__ uint32 query(int stage, int consumer) const {
     return address + kMap.query + (stage * kConfig.consumers + consumer) * kMap.query_bytes;
+  }
+  __device__ __forceinline__ uint32 bias(int stage, int consumer) const {
+    return address + kMap.bias + (stage * kConfig.consumers + consumer) * kMap.bias_bytes;
+  }
+  /// Where a consumer's warp may put kStagedPanels panels when it writes the O of the item whose Q is in a slot.
+  __device__ __forceinline__ uint32 staging(int query_slot, int consumer, int warp) const {
+    constexpr int kBytes = kWarpRows * geometry::kPanelRowBytes;
+    if constexpr (kStagesInQuery) return query(query_slot, consumer) + warp * kBytes;
+    return address + kMap.output + (consumer * 4 + warp) * kBytes;
   }
   __device__ __forceinline__ uint32 key(int stage) const { return address + kMap.key + stage * kMap.key_bytes; }
   __device__ __forceinline__ uint32 value(int stage) const { return address + kMap.value + stage * kMap.value_bytes; }

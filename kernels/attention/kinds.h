@@ -1,7 +1,19 @@
 // What varies between attention kernels besides sizes: the score function and the form of the bias.
 #pragma once
 
+#include "geometry/host_device.h"
+
 namespace warploom {
+
+/// A when Condition, else B.
+template <bool Condition, typename A, typename B>
+struct Either {
+  using Type = A;
+};
+template <typename A, typename B>
+struct Either<false, A, B> {
+  using Type = B;
+};
 
 enum class ScoreKind : int { silu, softmax };
 
@@ -11,5 +23,12 @@ enum class BiasKind : int {
   rows32,    ///< dense or packed, float32
   bucketed,  ///< from tables, by position and time
 };
+
+/// Shared memory of a bucketed bias (bias_bucketed.h): the time table's 128 thresholds, twice, and 129 values; and for
+/// each warp 8 bytes a row and a column, 4 a diagonal.
+inline constexpr int kStagedTimesBytes = 2064;
+WARPLOOM_HD constexpr int bucketed_warp_bytes(int tile_columns, int warp_rows) {
+  return 12 * (tile_columns + warp_rows);
+}
 
 }  // namespace warploom

@@ -31,12 +31,16 @@ __device__ __forceinline__ Work work_of_sequence(const AttentionCall& call, int 
   Work work{};
   work.sequence = b;
   work.head = head;
+  // All loads before the first use: they are on the way together.
   if (call.cu_seqlens_q == nullptr) {
     work.slot_q = call.seqlen_q;
     work.slot_k = call.seqlen_k;
     work.first_q = b * work.slot_q;
     work.first_k = b * work.slot_k;
   } else {
+    const int next = geometry::min_of(b + 1, call.sequences);
+    const long long end_q = cumulative(call.cu_seqlens_q, call.cu_seqlens_q_64, next);
+    const long long end_k = cumulative(call.cu_seqlens_k, call.cu_seqlens_k_64, next);
     work.first_q = work.tensor_q = cumulative(call.cu_seqlens_q, call.cu_seqlens_q_64, b);
     work.first_k = work.tensor_k = cumulative(call.cu_seqlens_k, call.cu_seqlens_k_64, b);
     if (b == call.sequences) {  // the rows that belong to nobody: of a sequence without used rows
@@ -44,8 +48,8 @@ __device__ __forceinline__ Work work_of_sequence(const AttentionCall& call, int 
       work.slot_k = call.total_k - work.first_k;
       return work;
     }
-    work.slot_q = cumulative(call.cu_seqlens_q, call.cu_seqlens_q_64, b + 1) - work.first_q;
-    work.slot_k = cumulative(call.cu_seqlens_k, call.cu_seqlens_k_64, b + 1) - work.first_k;
+    work.slot_q = end_q - work.first_q;
+    work.slot_k = end_k - work.first_k;
   }
   const int slot_q = static_cast<int>(work.slot_q), slot_k = static_cast<int>(work.slot_k);
   geometry::SequenceMask& mask = work.mask;

@@ -254,6 +254,11 @@ struct HopperRings {
   int request = 0;  ///< mbarrier: the loader has come to the last item
 };
 
+/// Whether Q has a slot for the next item. Then O leaves through its own item's slot, which is released after that.
+WARPLOOM_HD constexpr bool crosses_items(const HopperRings& rings) {
+  return rings.tiles.queries.stages > 1;
+}
+
 /// The scheduler takes an item only when the loader has come to the one before. The end is an item without rows.
 template <class Actor>
 WARPLOOM_HD constexpr void schedule_hopper(Actor& scheduler, const HopperRings& rings) {
@@ -281,7 +286,6 @@ WARPLOOM_HD constexpr void fill_nothing(Actor& producer, const Ring& ring, Curso
 template <class Actor>
 WARPLOOM_HD constexpr void load_hopper(Actor& loader, const HopperRings& rings) {
   const Ring &keys = rings.tiles.keys, &values = rings.tiles.values;
-  const bool crosses_items = rings.tiles.queries.stages > 1;
   Cursor item_at, key_at, value_at;
   bool value_due = false;
   const auto load_value = [&] {
@@ -289,7 +293,7 @@ WARPLOOM_HD constexpr void load_hopper(Actor& loader, const HopperRings& rings) 
     value_due = false;
   };
   for (int tile = 0;; ++tile) {
-    if (!crosses_items) load_value();
+    if (!crosses_items(rings)) load_value();
     wait_full(loader, rings.items, item_at);
     if (!loader.has_tile(tile)) break;
     loader.arrive(rings.request, tile);
@@ -314,7 +318,7 @@ WARPLOOM_HD constexpr void load_hopper(Actor& loader, const HopperRings& rings) 
 template <class Actor>
 WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& rings, const Turns& turns, int who) {
   const Ring &queries = rings.tiles.queries, &keys = rings.tiles.keys, &values = rings.tiles.values;
-  Cursor item_at, finished_at;
+  Cursor item_at, finished_at, finished_query;
   AttentionCursors at;
   bool pending = false, finishing = false;  // P waits for its product with V; that product ends the item in finished_at
   int finished = 0;
@@ -327,6 +331,7 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
     if (!finishing) return;
     consumer.epilogue(finished++);
     release(consumer, rings.items, finished_at);
+    if (crosses_items(rings)) release(consumer, queries, finished_query);
     finishing = false;
   };
   open_turns(consumer, turns, who);
@@ -353,7 +358,11 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
       release(consumer, keys, at.keys);
       if (last) {
         if (!is_end) end_read(consumer, queries, at.queries);
-        release(consumer, queries, at.queries);
+        if (crosses_items(rings)) {
+          at.queries.advance(queries);
+        } else {
+          release(consumer, queries, at.queries);
+        }
       }
       const auto flush = [&] {
         if (pending) {

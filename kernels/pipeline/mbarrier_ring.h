@@ -8,6 +8,12 @@ namespace warploom::pipeline {
 
 using ptx::uint32;
 
+/// A slot, and the parity of its phase in one round.
+struct RingSlot {
+  int index;
+  uint32 parity;
+};
+
 /// A role's place in a ring of Slots slots, a power of two: how many slots it has passed.
 template <int Slots>
 struct RingCursor {
@@ -16,6 +22,7 @@ struct RingCursor {
 
   __device__ __forceinline__ int slot() const { return static_cast<int>(passed % Slots); }
   __device__ __forceinline__ uint32 parity() const { return passed / Slots & 1; }
+  __device__ __forceinline__ RingSlot place() const { return {slot(), parity()}; }
   __device__ __forceinline__ void advance() { ++passed; }
   __device__ __forceinline__ RingCursor before() const { return {passed - 1}; }
 };
@@ -26,6 +33,7 @@ struct MbarrierRing {
   static constexpr int kBarrierBytes = 8;
   static constexpr int kBytes = 2 * Slots * kBarrierBytes;
   using Cursor = RingCursor<Slots>;
+  using Slot = RingSlot;
 
   uint32 barriers;
 
@@ -49,18 +57,22 @@ struct MbarrierRing {
   __device__ __forceinline__ void expect(const Cursor& at, uint32 bytes) const {
     ptx::mbarrier_arrive_expect_tx(full(at.slot()), bytes);
   }
+  /// The same, but publish() must come as well, for what ordinary stores put beside them.
+  __device__ __forceinline__ void expect_and_publish_later(const Cursor& at, uint32 bytes) const {
+    ptx::mbarrier_expect_tx(full(at.slot()), bytes);
+  }
   /// Producer: the slot was filled with ordinary stores. One arrival.
   __device__ __forceinline__ void publish(const Cursor& at) const { ptx::mbarrier_arrive(full(at.slot())); }
 
-  __device__ __forceinline__ void wait_full(const Cursor& at) const {
-    ptx::mbarrier_wait(full(at.slot()), at.parity());
-  }
+  __device__ __forceinline__ void wait_full(const Slot& at) const { ptx::mbarrier_wait(full(at.index), at.parity); }
+  __device__ __forceinline__ void wait_full(const Cursor& at) const { wait_full(at.place()); }
   /// Whether wait_full would not wait.
   __device__ __forceinline__ bool is_full(const Cursor& at) const {
     return ptx::mbarrier_test_wait(full(at.slot()), at.parity());
   }
   /// Consumer: one arrival.
-  __device__ __forceinline__ void release(const Cursor& at) const { ptx::mbarrier_arrive(empty(at.slot())); }
+  __device__ __forceinline__ void release(const Slot& at) const { ptx::mbarrier_arrive(empty(at.index)); }
+  __device__ __forceinline__ void release(const Cursor& at) const { release(at.place()); }
 };
 
 }  // namespace warploom::pipeline

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pipeline/attention_protocols.h"
+#include "pipeline/backward_protocols.h"
 #include "pipeline/gemm_protocols.h"
 
 namespace warploom::pipeline {
@@ -26,6 +27,8 @@ inline constexpr Pipeline kShippedPipelines[] = {
     {"hopper", "the forward kernel for Hopper: scheduler, loader, consumers that pass over unseen tiles",
      &hopper_attention},
     {"hopper-one-query", "the same with one Q slot, for wide heads", &hopper_attention_one_query},
+    {"hopper-backward", "the one-pass backward kernel for Hopper: dQ one step late from dS that consumers exchange",
+     &hopper_backward},
 };
 
 }  // namespace warploom::pipeline

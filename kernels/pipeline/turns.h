@@ -11,6 +11,8 @@ inline constexpr int kAllThreadsId = 0;
 inline constexpr int kFirstTurnId = 1;
 /// The warps that share keys in the backward kernel through mma.sync, one barrier a group; it has no turns.
 inline constexpr int kFirstKeyGroupId = 1;
+/// A stage of the Hopper backward kernel's tiles is free again; it has no turns.
+inline constexpr int kFirstStageId = 1;
 inline constexpr int kFirstWarpgroupId = 5;  ///< one a consumer, for its own 128 threads
 
 struct Turns {

@@ -5,6 +5,12 @@ namespace warploom::ptx {
 
 using uint32 = unsigned int;
 
+/// No instruction but a move: a value that the compiler keeps in a register instead of computing it again.
+__device__ __forceinline__ int in_register(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 /// Tags of a value's size: the values themselves travel as pairs (8 bits: fours) in a uint32, the first one in the low
 /// part.
 struct Float16 {

@@ -22,9 +22,9 @@ struct GlobalRows {
 };
 
 /// Starts the copy of rows 0..Rows-1 into the tile, 16 bytes a thread: eight neighbouring threads move 128 bytes of a
-/// row. Rows from `valid_rows` on become zeros.
+/// row. Rows from `valid_rows` on and before first_valid become zeros.
 template <int Rows, int Columns, int Threads>
-__device__ __forceinline__ void copy_rows_async(uint32 tile, GlobalRows from, int valid_rows) {
+__device__ __forceinline__ void copy_rows_async(uint32 tile, GlobalRows from, int valid_rows, int first_valid = 0) {
   constexpr int kChunks = Columns / geometry::kChunkValues;
   constexpr int kRowsAtOnce = Threads / geometry::kPanelChunks;
   // The swizzle depends on row mod 8 only, and a thread's rows are a multiple of 8 apart: its place in them is the
@@ -42,7 +42,8 @@ __device__ __forceinline__ void copy_rows_async(uint32 tile, GlobalRows from, in
     for (int row = 0; row < Rows; row += kRowsAtOnce) {
       // Where nothing is valid the address may lie outside the tensor; it is not read.
       ptx::cp_async_16(target + (panel * Rows + row) * geometry::kPanelRowBytes,
-                       source + panel * geometry::kPanelRowBytes, first_row + row < valid_rows);
+                       source + panel * geometry::kPanelRowBytes,
+                       first_row + row >= first_valid && first_row + row < valid_rows);
       source += kRowsAtOnce * from.row_stride_bytes;
     }
   }

@@ -81,7 +81,6 @@ struct Prepared {
 /// Plans the call and runs `body(prepared)` with the call's device current.
 template <typename Body>
 auto on_device(const warploom_attention& call, Body body) -> decltype(body(std::declval<Prepared&>())) {
-  if (Status status = check_served(call); !status.ok()) return status;
   const Result<const Driver*> cuda = driver();
   if (!cuda.ok()) return cuda.status();
   const Result<ContextScope> context = ContextScope::enter(call.device_index);

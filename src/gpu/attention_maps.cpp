@@ -8,14 +8,11 @@ namespace {
 
 constexpr int kElementBytes = 2;
 
-TensorMapShape map_shape(const warploom_attention& call, const warploom_tensor& tensor, int64_t heads, int64_t rows,
-                         int64_t columns, int box_rows) {
-  const bool dense = is_dense(call);
+TensorMapShape map_of(const warploom_attention& call, const std::array<int64_t, 4>& dims,
+                      const std::array<int64_t, 4>& strides, int box_rows) {
   TensorMapShape shape;
   shape.element = call.dtype == WARPLOOM_BFLOAT16 ? TensorMapElement::bfloat16 : TensorMapElement::float16;
   shape.rank = 4;
-  const std::array<int64_t, 4> dims = {columns, rows, heads, dense ? call.batch : 1};
-  const std::array<int64_t, 4> strides = {1, tensor.row_stride, tensor.head_stride, dense ? tensor.batch_stride : 1};
   for (std::size_t i = 0; i < 4; ++i) {
     shape.dims[i] = static_cast<uint64_t>(dims[i]);
     // The stride of an axis of one entry is never used, and may be anything.
@@ -25,6 +22,13 @@ TensorMapShape map_shape(const warploom_attention& call, const warploom_tensor& 
   shape.box = {geometry::kPanelColumns, static_cast<uint32_t>(box_rows), 1, 1};
   shape.swizzle = TensorMapSwizzle::bytes_128;
   return shape;
+}
+
+TensorMapShape map_shape(const warploom_attention& call, const warploom_tensor& tensor, int64_t heads, int64_t rows,
+                         int64_t columns, int box_rows) {
+  const bool dense = is_dense(call);
+  return map_of(call, {columns, rows, heads, dense ? call.batch : 1},
+                {1, tensor.row_stride, tensor.head_stride, dense ? tensor.batch_stride : 1}, box_rows);
 }
 
 DevicePointer address_of(const warploom_tensor& tensor) {
@@ -41,6 +45,12 @@ TensorMapShape query_map(const warploom_attention& call, const warploom_tensor& 
 TensorMapShape key_map(const warploom_attention& call, const warploom_tensor& tensor, int64_t columns, int box_rows) {
   const int64_t rows = is_dense(call) ? call.max_seqlen_k : call.total_k;
   return map_shape(call, tensor, call.key_heads, rows, columns, box_rows);
+}
+
+TensorMapShape bias_map(const warploom_attention& call, int box_rows) {
+  const warploom_bias& bias = call.bias;
+  return map_of(call, {bias.num_columns, bias.num_rows, bias.heads, bias.batch},
+                {1, bias.row_stride, bias.head_stride, bias.batch_stride}, box_rows);
 }
 
 bool is_mappable(const TensorMapShape& shape, const warploom_tensor& tensor) {

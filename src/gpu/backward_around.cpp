@@ -4,6 +4,7 @@
 
 #include "gpu/backward_tiles.h"
 #include "gpu/device_call.h"
+#include "gpu/hopper_backward_plan.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
 
@@ -63,13 +64,20 @@ std::vector<KernelVariant> dq_sums_variants(const DeviceInfo& device, bool) {
     if (!known) result.push_back(dq_sums_variant(key));
   };
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
+    if (device.major == 9 && dim <= kMaxOnePassDim) {
+      const int query_rows = choose_hopper_backward_config({.head_dim = dim, .value_dim = dim}).query_rows;
+      for (const bool bfloat16 : {true, false}) add({dim, bfloat16, /*vector_reduction=*/true, query_rows});
+    }
     for (const int bits : {0, 1, 2, 3}) {
       BackwardConfig base;
       base.head_dim = base.value_dim = dim;
       base.bfloat16 = (bits & 1) == 0;
       base.interval_mask = (bits & 2) != 0;
-      for (const BackwardConfig& config : backward_tiles(base, device, false)) {
-        add({dim, config.bfloat16, config.vector_reduction, config.query_rows});
+      for (const BiasKind bias : {BiasKind::none, BiasKind::rows16, BiasKind::bucketed}) {
+        base.bias = bias;
+        for (const BackwardConfig& config : backward_tiles(base, device, false)) {
+          add({dim, config.bfloat16, config.vector_reduction, config.query_rows});
+        }
       }
     }
   }
@@ -92,11 +100,11 @@ const char* truth(bool value) {
 }
 
 KernelRequest backward_request_for(const char* file, const char* kernel, const std::string& type,
-                                   const std::string& members, const Architecture& architecture) {
+                                   const std::string& members, const Architecture& architecture, const char* header) {
   KernelRequest request;
   request.entry_file = file;
-  request.config_text = message("#include \"attention/backward_config.h\"\nnamespace warploom {\ninline constexpr ",
-                                type, " kConfig = {", members, "};\n}  // namespace warploom\n");
+  request.config_text = message("#include \"", header, "\"\nnamespace warploom {\ninline constexpr ", type,
+                                " kConfig = {", members, "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;

@@ -13,7 +13,8 @@ extern const KernelFamily kBackwardDqSums;
 /// A configuration's members as text for a request, and the request of a backward kernel.
 const char* truth(bool value);
 KernelRequest backward_request_for(const char* file, const char* kernel, const std::string& type,
-                                   const std::string& members, const Architecture& architecture);
+                                   const std::string& members, const Architecture& architecture,
+                                   const char* header = "attention/backward_config.h");
 /// "hstu", "softmax" or "softmax softcap".
 std::string score_name(bool softmax, bool softcap);
 /// A variant named `what` and its dimensions.

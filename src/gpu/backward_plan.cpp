@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/backward_around.h"
+#include "gpu/backward_bias_plan.h"
 #include "gpu/backward_tiles.h"
 #include "gpu/device_call.h"
 #include "problem/message.h"
@@ -27,13 +28,32 @@ struct Score {
 };
 constexpr std::array kScores = {Score{false, false}, Score{true, false}, Score{true, true}};
 
+std::string bias_text(BiasKind bias) {
+  return bias == BiasKind::none ? "" : std::string(" bias ") + bias_name(bias);
+}
+
 // --- dK, dV and the sums for dQ
 // ----------------------------------------------------------------------------------------
 
 ConfigKey key_of(const BackwardConfig& c) {
-  return {c.head_dim,      c.value_dim,     c.bfloat16,         c.softmax,    c.softcap,
-          c.interval_mask, c.accumulate_dq, c.vector_reduction, c.query_rows, c.key_rows,
-          c.key_blocks,    c.dq_row_warps,  c.stages,           c.warps,      c.min_blocks};
+  return {c.head_dim,
+          c.value_dim,
+          c.bfloat16,
+          c.softmax,
+          c.softcap,
+          c.interval_mask,
+          static_cast<int>(c.bias),
+          c.bias_gradient,
+          c.bias_aligned,
+          c.accumulate_dq,
+          c.vector_reduction,
+          c.query_rows,
+          c.key_rows,
+          c.key_blocks,
+          c.dq_row_warps,
+          c.stages,
+          c.warps,
+          c.min_blocks};
 }
 
 KernelRequest backward_request(const ConfigKey& key, const Architecture& architecture) {
@@ -42,17 +62,21 @@ KernelRequest backward_request(const ConfigKey& key, const Architecture& archite
       "attention/attention_backward_mma.cu", "attention_backward", "BackwardConfig",
       message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
               ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
-              ", .interval_mask = ", truth(c.interval_mask), ", .accumulate_dq = ", truth(c.accumulate_dq),
-              ", .vector_reduction = ", truth(c.vector_reduction), ", .query_rows = ", c.query_rows,
-              ", .key_rows = ", c.key_rows, ", .key_blocks = ", c.key_blocks, ", .dq_row_warps = ", c.dq_row_warps,
-              ", .stages = ", c.stages, ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks),
+              ", .interval_mask = ", truth(c.interval_mask), ", .bias = BiasKind::", bias_name(c.bias),
+              ", .bias_gradient = ", truth(c.bias_gradient), ", .bias_aligned = ", truth(c.bias_aligned),
+              ", .accumulate_dq = ", truth(c.accumulate_dq), ", .vector_reduction = ", truth(c.vector_reduction),
+              ", .query_rows = ", c.query_rows, ", .key_rows = ", c.key_rows, ", .key_blocks = ", c.key_blocks,
+              ", .dq_row_warps = ", c.dq_row_warps, ", .stages = ", c.stages, ", .warps = ", c.warps,
+              ", .min_blocks = ", c.min_blocks),
       architecture);
 }
 
 KernelVariant backward_variant(const ConfigKey& key) {
   const BackwardConfig c = mma_backward_config(key);
   return backward_variant_of(kMmaBackward, key,
-                             score_name(c.softmax, c.softcap) + " backward" + (c.accumulate_dq ? "" : " deterministic"),
+                             score_name(c.softmax, c.softcap) + " backward" + bias_text(c.bias) +
+                                 (c.bias_gradient ? " with gradient" : "") + (c.bias_aligned ? "" : " unaligned") +
+                                 (c.accumulate_dq ? "" : " deterministic"),
                              c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
@@ -75,6 +99,23 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
       }
     }
   }
+  for (const BiasedScore& asked : biased_scores(whole_table)) {
+    for (const bool accumulate_dq : {true, false}) {
+      BackwardConfig base;
+      base.head_dim = base.value_dim = asked.head_dim;
+      base.bfloat16 = asked.bfloat16;
+      base.softmax = asked.softmax;
+      base.softcap = asked.softcap;
+      base.interval_mask = asked.interval_mask;
+      base.bias = asked.bias;
+      base.bias_gradient = asked.bias != BiasKind::bucketed;
+      base.accumulate_dq = accumulate_dq;
+      base.bias_aligned = accumulate_dq || asked.bias == BiasKind::bucketed;  // the rarer of both together
+      for (const BackwardConfig& config : backward_tiles(base, device, whole_table)) {
+        result.push_back(backward_variant(key_of(config)));
+      }
+    }
+  }
   return result;
 }
 
@@ -82,8 +123,8 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
 // -----------------------------------------------------------------------------------------
 
 ConfigKey key_of(const BackwardDqConfig& c) {
-  return {c.head_dim,      c.value_dim,   c.bfloat16, c.softmax, c.softcap,
-          c.interval_mask, c.key_columns, c.stages,   c.warps,   c.min_blocks};
+  return {c.head_dim,    c.value_dim, c.bfloat16, c.softmax,   c.softcap, c.interval_mask, static_cast<int>(c.bias),
+          c.key_columns, c.stages,    c.warps,    c.min_blocks};
 }
 
 KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture) {
@@ -91,15 +132,16 @@ KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture)
   return backward_request_for(
       "attention/attention_backward_dq_mma.cu", "attention_backward_dq", "BackwardDqConfig",
       message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
-              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
-              ", .interval_mask = ", truth(c.interval_mask), ", .key_columns = ", c.key_columns,
+              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap), ", .interval_mask = ",
+              truth(c.interval_mask), ", .bias = BiasKind::", bias_name(c.bias), ", .key_columns = ", c.key_columns,
               ", .stages = ", c.stages, ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks),
       architecture);
 }
 
 KernelVariant dq_variant(const ConfigKey& key) {
   const BackwardDqConfig c = mma_backward_dq_config(key);
-  return backward_variant_of(kMmaBackwardDq, key, score_name(c.softmax, c.softcap) + " backward dq", c.head_dim,
+  return backward_variant_of(kMmaBackwardDq, key,
+                             score_name(c.softmax, c.softcap) + " backward" + bias_text(c.bias) + " dq", c.head_dim,
                              c.value_dim, c.bfloat16, c.interval_mask);
 }
 
@@ -121,6 +163,18 @@ std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool whole_tabl
       }
     }
   }
+  for (const BiasedScore& asked : biased_scores(whole_table)) {
+    BackwardDqConfig base;
+    base.head_dim = base.value_dim = asked.head_dim;
+    base.bfloat16 = asked.bfloat16;
+    base.softmax = asked.softmax;
+    base.softcap = asked.softcap;
+    base.interval_mask = asked.interval_mask;
+    base.bias = asked.bias;
+    for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
+      result.push_back(dq_variant(key_of(config)));
+    }
+  }
   return result;
 }
 
@@ -134,7 +188,23 @@ void bind(GpuPlan& plan, DevicePointer scratch) {
     auto& params = plan.launches[static_cast<std::size_t>(n)].params_as<BackwardParams>();
     params.dq_sums = reinterpret_cast<float*>(base);
     params.row_terms = reinterpret_cast<SoftmaxRowTerms*>(base + plan.cleared_bytes);
+    BiasSums& sums = params.bias_sums;
+    sums.records = reinterpret_cast<float*>(base + plan.scratch_bytes - sums.record_bytes);
   }
+}
+
+const char* text_of(BiasGradientBy by) {
+  switch (by) {
+    case BiasGradientBy::nobody:
+      return "not wanted";
+    case BiasGradientBy::main_kernel:
+      return "written beside dk and dv, 0 where nothing is visible";
+    case BiasGradientBy::sums:
+      return "summed in float32 by a kernel of its own, each tile over the sequences and heads that share it";
+    case BiasGradientBy::tables:
+      return "summed in float32 by a kernel of its own, along block diagonals, whose sums are added up at the end";
+  }
+  return "";
 }
 
 void describe_plan(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device,
@@ -148,6 +218,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"score", score_name(c.softmax, c.softcap)},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
+                    {"bias", bias_name(c.bias)},
                     {"query_rows", c.query_rows},
                     {"key_rows", c.key_rows},
                     {"warps_of_a_key", warps_of_group(c)},
@@ -160,6 +231,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       {"order", "first key tile first"}};
   json["dq"] =
       c.accumulate_dq ? "added in float32 in memory, then converted" : "by a kernel of its own (deterministic)";
+  if (c.bias != BiasKind::none) json["bias_gradient"] = text_of(bias_gradient_by(call));
   json["limiter"] = {
       {"name", "shared memory"},
       {"why", message("each visible pair costs ", 2.0 * static_cast<double>(3 * call.head_dim + 2 * call.value_dim),
@@ -177,12 +249,14 @@ const KernelFamily kMmaBackwardDq = {"attention_backward_dq (mma.sync)",
                                      "kernels/attention/attention_backward_dq_mma.cu", dq_request, dq_variants,
                                      dq_variant};
 BackwardConfig mma_backward_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6] != 0, key[7] != 0,
-          key[8], key[9], key[10],     key[11],     key[12],     key[13],     key[14]};
+  return {key[0],      key[1],      key[2] != 0, key[3] != 0,  key[4] != 0, key[5] != 0, static_cast<BiasKind>(key[6]),
+          key[7] != 0, key[8] != 0, key[9] != 0, key[10] != 0, key[11],     key[12],     key[13],
+          key[14],     key[15],     key[16],     key[17]};
 }
 
 BackwardDqConfig mma_backward_dq_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6], key[7], key[8], key[9]};
+  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, static_cast<BiasKind>(key[6]),
+          key[7], key[8], key[9],      key[10]};
 }
 
 Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& device, GpuPlan& plan) {
@@ -194,14 +268,21 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   base.softmax = softmax;
   base.softcap = softmax && call.softcap != 0;
   base.interval_mask = has_interval_mask(call);
+  base.bias = bias_kind(call);
+  const BiasGradientBy gradient_by = bias_gradient_by(call);
+  base.bias_gradient = gradient_by == BiasGradientBy::main_kernel;
   base.accumulate_dq = (call.flags & WARPLOOM_DETERMINISTIC) == 0;
+  BackwardParams common = backward_params(call);
+  if (Status status = fill_bias_gradient(call, device, common); !status.ok()) return status;
+  if (base.bias == BiasKind::rows16 || base.bias == BiasKind::rows32) {
+    base.bias_aligned = common.call.bias.aligned && (!base.bias_gradient || common.bias_gradient.aligned);
+  }
   const Result<BackwardConfig> chosen = choose_backward_tile(base, device);
   if (!chosen.ok()) return chosen.status();
   const BackwardConfig& config = *chosen;
-
-  const BackwardParams common = backward_params(call);
   plan.cleared_bytes = base.accumulate_dq ? dq_sums_bytes(call, config.query_rows) : 0;
-  plan.scratch_bytes = plan.cleared_bytes + row_terms_bytes(call);
+  plan.scratch_bytes =
+      plan.cleared_bytes + row_terms_bytes(call) + static_cast<std::size_t>(common.bias_sums.record_bytes);
   plan.bind_scratch = bind;
   plan.describe = describe_plan;
 
@@ -223,10 +304,14 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   geometry::Schedule key_schedule = schedule_of(call, longest_keys(call), config.key_rows, config.min_blocks, device);
   key_schedule.heads = static_cast<int>(call.key_heads);
   key_schedule.first_to_last = true;
-  const long long key_ctas = call.total_k == 0 ? 0 : key_schedule.items();
+  // A bias's gradient is there, and 0, even where no key is.
+  const long long key_ctas = call.total_k == 0 && !base.bias_gradient ? 0 : key_schedule.items();
   if (Status status = check_grid(key_ctas, config.key_rows); !status.ok()) return status;
   add(kMmaBackward, key_of(config), config.warps * 32, shared_map(config).bytes, key_schedule, key_ctas);
 
+  if (gradient_by == BiasGradientBy::sums || gradient_by == BiasGradientBy::tables) {
+    if (Status status = add_bias_sums(call, device, common, plan); !status.ok()) return status;
+  }
   if (base.accumulate_dq) {
     return add_dq_sums(call, common, device, config.vector_reduction, config.query_rows, plan);
   }
@@ -237,6 +322,7 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   dq_base.softmax = base.softmax;
   dq_base.softcap = base.softcap;
   dq_base.interval_mask = base.interval_mask;
+  dq_base.bias = base.bias;
   const Result<BackwardDqConfig> dq = choose_backward_dq_tile(dq_base, device);
   if (!dq.ok()) return dq.status();
   const geometry::Schedule schedule =

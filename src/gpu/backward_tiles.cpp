@@ -11,7 +11,7 @@ namespace {
 /// One row of the table of the kernel that walks query tiles, for heads up to max_dim wide.
 struct Tile {
   int max_dim;
-  bool intervals;  ///< also under an interval mask, whose lists take registers
+  bool spare;  ///< has registers to spare: for what takes some, such as the lists of an interval mask
   int query_rows, key_rows, key_blocks, dq_row_warps, stages, warps, min_blocks;
 };
 
@@ -25,15 +25,34 @@ constexpr std::array kTiles = {
     Tile{256, true, 32, 32, 1, 2, 1, 4, 1},
 };
 
+/// With a bias, whose part of a tile takes registers: more warps that own 16 keys each.
+constexpr std::array kBiasedTiles = {
+    Tile{64, false, 32, 128, 2, 2, 2, 4, 2}, Tile{64, true, 64, 128, 1, 2, 2, 8, 1},
+    Tile{64, true, 32, 64, 1, 2, 2, 4, 1},   Tile{128, false, 64, 128, 1, 2, 2, 8, 1},
+    Tile{128, true, 32, 128, 1, 2, 2, 8, 1}, Tile{128, true, 32, 64, 1, 2, 2, 4, 1},
+    Tile{256, false, 64, 64, 2, 2, 2, 8, 1}, Tile{256, true, 32, 64, 1, 2, 2, 8, 1},
+    Tile{256, true, 32, 32, 1, 2, 1, 4, 1},
+};
+
 /// The same of the kernel that computes dQ alone.
 struct DqTile {
-  static constexpr bool intervals = true;
   int max_dim;
   int key_columns, stages, warps, min_blocks;
 };
 constexpr std::array kDqTiles = {
     DqTile{64, 64, 2, 4, 2},  DqTile{64, 64, 2, 4, 1},  DqTile{128, 64, 2, 8, 1}, DqTile{128, 32, 2, 4, 1},
-    DqTile{256, 32, 2, 8, 1}, DqTile{256, 32, 2, 4, 1}, DqTile{256, 32, 2, 2, 1},
+    DqTile{256, 32, 2, 8, 1}, DqTile{256, 32, 2, 4, 1}, DqTile{256, 32, 2, 2, 1}, DqTile{256, 32, 1, 2, 1},
+};
+
+/// The same of the kernel that sums the gradient of a bias.
+struct BiasTile {
+  int max_dim;
+  bool spare;
+  int key_columns, min_blocks;
+};
+constexpr std::array kBiasTiles = {
+    BiasTile{64, false, 64, 3}, BiasTile{64, true, 64, 2},  BiasTile{64, true, 64, 1},  BiasTile{128, false, 64, 3},
+    BiasTile{128, true, 64, 2}, BiasTile{128, true, 64, 1}, BiasTile{256, true, 64, 1}, BiasTile{256, true, 32, 1},
 };
 
 /// The driver keeps this much shared memory of every CTA for itself (CUDA C++ Programming Guide, compute capability 8.x
@@ -67,6 +86,32 @@ BackwardDqConfig config_of(const DqTile& tile, BackwardDqConfig config, const De
   return config;
 }
 
+BackwardBiasConfig config_of(const BiasTile& tile, BackwardBiasConfig config, const DeviceInfo&) {
+  config.key_columns = tile.key_columns;
+  config.warps = tile.key_columns / 16;
+  config.min_blocks = tile.min_blocks;
+  return config;
+}
+
+/// Whether the row's registers serve the configuration.
+bool serves(const Tile& tile, const BackwardConfig& config, const DeviceInfo& device) {
+  const bool wide_bias = config.bias == BiasKind::rows32 || config.bias == BiasKind::bucketed;
+  // Columns that no power of two divides take registers where a bias does.
+  const bool odd = config.bias != BiasKind::none && (config.head_dim % 64 != 0 || config.value_dim % 64 != 0);
+  const bool needs = config.interval_mask || odd || (wide_bias && (config.softmax || config.head_dim <= 64)) ||
+                     // Older code generators need more of them.
+                     (config.bias == BiasKind::bucketed && device.major < 9);
+  return tile.spare || !needs;
+}
+bool serves(const DqTile&, const BackwardDqConfig&, const DeviceInfo&) {
+  return true;
+}
+bool serves(const BiasTile& tile, const BackwardBiasConfig& config, const DeviceInfo&) {
+  // Sums of a stored bias stay in registers beside the scores.
+  const bool needs = config.interval_mask || config.softcap || !config.bfloat16 || config.bias != BiasKind::bucketed;
+  return tile.spare || !needs;
+}
+
 template <typename Table>
 int table_class(const Table& tiles, int head_dim, int value_dim) {
   const int wider = std::max(head_dim, value_dim);
@@ -80,7 +125,7 @@ template <typename Config, typename Table>
 Result<Config> choose(const Table& tiles, const Config& base, const DeviceInfo& device) {
   const int max_dim = table_class(tiles, base.head_dim, base.value_dim);
   for (const auto& tile : tiles) {
-    if (tile.max_dim != max_dim || (base.interval_mask && !tile.intervals)) continue;
+    if (tile.max_dim != max_dim || !serves(tile, base, device)) continue;
     const Config config = config_of(tile, base, device);
     if (fits(config, device)) return config;
   }
@@ -100,16 +145,23 @@ std::vector<Config> rows(const Table& tiles, const Config& base, const DeviceInf
     const Config config = config_of(tile, base, device);
     const bool is_chosen = chosen.ok() && shared_map(config).bytes == shared_map(*chosen).bytes &&
                            config.min_blocks == chosen->min_blocks && config.warps == chosen->warps;
-    const bool serves = tile.max_dim == max_dim && (tile.intervals || !base.interval_mask);
-    if (serves && !is_chosen) result.push_back(config);
+    if (tile.max_dim == max_dim && serves(tile, base, device) && !is_chosen) result.push_back(config);
   }
   return result;
+}
+
+const auto& tiles_of(const BackwardConfig& base) {
+  return base.bias == BiasKind::none ? kTiles : kBiasedTiles;
 }
 
 }  // namespace
 
 Result<BackwardConfig> choose_backward_tile(const BackwardConfig& base, const DeviceInfo& device) {
-  return choose(kTiles, base, device);
+  return choose(tiles_of(base), base, device);
+}
+
+Result<BackwardBiasConfig> choose_backward_bias_tile(const BackwardBiasConfig& base, const DeviceInfo& device) {
+  return choose(kBiasTiles, base, device);
 }
 
 Result<BackwardDqConfig> choose_backward_dq_tile(const BackwardDqConfig& base, const DeviceInfo& device) {
@@ -117,7 +169,27 @@ Result<BackwardDqConfig> choose_backward_dq_tile(const BackwardDqConfig& base, c
 }
 
 std::vector<BackwardConfig> backward_tiles(const BackwardConfig& base, const DeviceInfo& device, bool whole_table) {
-  return rows(kTiles, base, device, whole_table);
+  return rows(tiles_of(base), base, device, whole_table);
+}
+
+std::vector<BackwardBiasConfig> backward_bias_tiles(const BackwardBiasConfig& base, const DeviceInfo& device,
+                                                    bool whole_table) {
+  return rows(kBiasTiles, base, device, whole_table);
+}
+
+std::vector<BiasedScore> biased_scores(bool whole_table) {
+  std::vector<BiasedScore> result;
+  for (const int dim : {64, 128, 256}) {
+    for (const BiasKind bias : {BiasKind::rows16, BiasKind::rows32, BiasKind::bucketed}) {
+      result.push_back({dim, false, false, true, false, bias});
+      result.push_back({dim, true, false, true, false, bias});
+      if (!whole_table) continue;
+      // What takes registers: the lists of an interval mask, float16's exponents, the cap.
+      result.push_back({dim, false, false, true, true, bias});
+      result.push_back({dim, true, true, false, false, bias});
+    }
+  }
+  return result;
 }
 
 std::vector<BackwardDqConfig> backward_dq_tiles(const BackwardDqConfig& base, const DeviceInfo& device,

@@ -3,21 +3,33 @@
 
 #include <vector>
 
-#include "attention/backward_config.h"
+#include "attention/backward_bias_config.h"
 #include "gpu/driver.h"
 #include "warploom/status.h"
 
 namespace warploom::gpu {
 
-/// `base` (dimensions, type, score, mask, whether dQ is summed) with the table's row for it on this device. Error:
-/// runtime_error when its shared memory is too small.
+/// `base` (dimensions, type, score, mask, bias, whether dQ is summed) with the table's row for it on this device.
+/// Error: runtime_error when its shared memory is too small.
 Result<BackwardConfig> choose_backward_tile(const BackwardConfig& base, const DeviceInfo& device);
 Result<BackwardDqConfig> choose_backward_dq_tile(const BackwardDqConfig& base, const DeviceInfo& device);
+Result<BackwardBiasConfig> choose_backward_bias_tile(const BackwardBiasConfig& base, const DeviceInfo& device);
 
 /// The row that is chosen (if one is), and with `whole_table` every other row for these dimensions too: those that
 /// other devices choose. Other rows only at their widest.
 std::vector<BackwardConfig> backward_tiles(const BackwardConfig& base, const DeviceInfo& device, bool whole_table);
 std::vector<BackwardDqConfig> backward_dq_tiles(const BackwardDqConfig& base, const DeviceInfo& device,
                                                 bool whole_table);
+std::vector<BackwardBiasConfig> backward_bias_tiles(const BackwardBiasConfig& base, const DeviceInfo& device,
+                                                    bool whole_table);
+
+/// The biased calls that kernels are compiled for ahead: the common dimensions and, with `whole_table` only, two of the
+/// rare combinations.
+struct BiasedScore {
+  int head_dim;
+  bool softmax, softcap, bfloat16, interval_mask;
+  BiasKind bias;
+};
+std::vector<BiasedScore> biased_scores(bool whole_table);
 
 }  // namespace warploom::gpu

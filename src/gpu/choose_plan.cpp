@@ -3,8 +3,10 @@
 #include <array>
 
 #include "gpu/backward_around.h"
+#include "gpu/backward_bias_plan.h"
 #include "gpu/backward_plan.h"
 #include "gpu/gemm_plan.h"
+#include "gpu/hopper_backward_plan.h"
 #include "gpu/hopper_forward_plan.h"
 #include "gpu/mma_forward_plan.h"
 #include "gpu/reference_device.h"
@@ -15,20 +17,11 @@
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kHopperForward, &kMmaForward,       &kSplitForward,   &kCombine, &kMmaBackward,
-                                  &kMmaBackwardDq, &kBackwardRowTerms, &kBackwardDqSums, &kGemm};
+constexpr std::array kFamilies = {&kHopperForward,  &kMmaForward,      &kSplitForward,      &kCombine,
+                                  &kHopperBackward, &kMmaBackward,     &kMmaBackwardDq,     &kBackwardRowTerms,
+                                  &kBackwardDqSums, &kMmaBackwardBias, &kBackwardTableSums, &kGemm};
 
 }  // namespace
-
-Status check_served(const warploom_attention& call) {
-  if (call.pass == WARPLOOM_BACKWARD && call.bias.kind != WARPLOOM_NO_BIAS) {
-    return Status::runtime_error(
-        "the backward pass of attention with a bias does not run on a GPU yet; without one it does. Move the tensors "
-        "to "
-        "the CPU, which serves everything");
-  }
-  return {};
-}
 
 Status choose_plan(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda, GpuPlan& plan) {
   if (device.major < 8) {
@@ -36,9 +29,12 @@ Status choose_plan(const warploom_attention& call, const DeviceInfo& device, con
                                          "; the kernels need 8.0 or newer. Move the tensors to the CPU"));
   }
   plan.architecture = compile_architecture(device);
-  if (call.pass == WARPLOOM_BACKWARD) return plan_mma_backward(call, device, plan);
   const Result<KernelChoice> choice = kernel_choice();
   if (!choice.ok()) return choice.status();
+  if (call.pass == WARPLOOM_BACKWARD) {
+    const bool hopper = *choice != KernelChoice::mma_sync && hopper_backward_serves(call, device, cuda);
+    return hopper ? plan_hopper_backward(call, device, cuda, plan) : plan_mma_backward(call, device, plan);
+  }
   const bool splits = *choice != KernelChoice::unsplit && splits_short_queries(call);
   if (splits && has_only_short_queries(call)) return add_split_launches(call, device, plan);
   plan.queries_elsewhere = splits ? kShortQueries : 0;

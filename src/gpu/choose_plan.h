@@ -7,12 +7,9 @@
 
 namespace warploom::gpu {
 
-/// Whether a validated description is served on a GPU. Error: runtime_error that says what is not.
-Status check_served(const warploom_attention& call);
-
-/// Fills `plan` for a served call whose max_seqlen_q is known. Without a driver it can be compiled and described, not
-/// run. Errors: runtime_error for a device that is too old or too small, for a WARPLOOM_KERNELS that is not known, and
-/// for more work than one launch takes.
+/// Fills `plan` for a validated call whose max_seqlen_q is known. Without a driver it can be compiled and described,
+/// not run. Errors: runtime_error for a device that is too old or too small, for a WARPLOOM_KERNELS that is not known,
+/// and for more work than one launch takes.
 Status choose_plan(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda, GpuPlan& plan);
 
 /// Every configuration of every kernel that `device` can run (KernelFamily::variants).

@@ -36,7 +36,7 @@ void fill_bias(const warploom_attention& call, BiasCall& target) {
   const auto stride = [](int64_t extent, int64_t given) { return extent > 1 ? given : 0; };
   switch (bias.kind) {
     case WARPLOOM_DENSE_BIAS:
-      target.values = bias.values;
+      target.values = const_cast<void*>(bias.values);
       target.batch_stride = stride(bias.batch, bias.batch_stride);
       target.head_stride = stride(bias.heads, bias.head_stride);
       target.row_stride = bias.row_stride;
@@ -48,7 +48,7 @@ void fill_bias(const warploom_attention& call, BiasCall& target) {
           bias.rows == WARPLOOM_ROWS_AUTO ? bias.num_rows != bias.num_columns : bias.rows == WARPLOOM_ROWS_QUERY;
       break;
     case WARPLOOM_PACKED_BIAS:
-      target.values = bias.values;
+      target.values = const_cast<void*>(bias.values);
       target.packed = true;
       target.head_stride = stride(bias.heads, bias.head_stride);
       target.aligned = aligned({target.head_stride});
@@ -81,6 +81,31 @@ BiasKind bias_kind(const warploom_attention& call) {
     default:
       return call.bias.dtype == WARPLOOM_FLOAT32 ? BiasKind::rows32 : BiasKind::rows16;
   }
+}
+
+const char* bias_name(BiasKind bias) {
+  switch (bias) {
+    case BiasKind::none:
+      return "none";
+    case BiasKind::rows16:
+      return "rows16";
+    case BiasKind::rows32:
+      return "rows32";
+    case BiasKind::bucketed:
+      return "bucketed";
+  }
+  return "";
+}
+
+void fill_bias_gradient_call(const warploom_attention& call, BiasCall& target) {
+  // It lies as a bias would with its address and strides.
+  warploom_attention as_bias = call;
+  warploom_bias& bias = as_bias.bias;
+  bias.values = bias.grad;
+  bias.batch_stride = bias.grad_batch_stride;
+  bias.head_stride = bias.grad_head_stride;
+  bias.row_stride = bias.grad_row_stride;
+  fill_bias(as_bias, target);
 }
 
 void fill_device_call(const warploom_attention& call, AttentionCall& target) {

@@ -37,19 +37,19 @@ constexpr int kMaxScaledDim = 128;
 
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 2, 2};
 
+/// With a dense bias, whose tiles come in panels of 64 columns beside those of K.
+constexpr std::array kBiasTiles = {
+    Tile{64, 3, 64, 2, 2},
+    Tile{128, 2, 64, 2, 2},
+    Tile{192, 2, 64, 2, 1},
+    Tile{256, 2, 48, 2, 1},
+};
+
 const Tile& tile_of(const HopperForwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   if ((config.interval_mask || config.softcap) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
-  return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
-}
-
-/// Whether Q can carry alpha / 2.
-bool scales_query(const warploom_attention& call) {
-  int exponent = 0;
-  const float half_alpha = static_cast<float>(effective_alpha(call)) / 2;
-  // Far from the ends of bfloat16's range, so that products with ordinary values stay exact.
-  return call.op == WARPLOOM_HSTU && call.dtype == WARPLOOM_BFLOAT16 && call.head_dim <= kMaxScaledDim &&
-         std::fabs(std::frexp(half_alpha, &exponent)) == 0.5f && std::abs(exponent) <= 16;
+  const std::array<Tile, kTiles.size()>& tiles = config.dense_bias ? kBiasTiles : kTiles;
+  return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
 HopperForwardConfig config_of(const warploom_attention& call) {
@@ -60,7 +60,8 @@ HopperForwardConfig config_of(const warploom_attention& call) {
   config.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
   config.softcap = call.op == WARPLOOM_SOFTMAX && call.softcap > 0;
   config.interval_mask = has_interval_mask(call);
-  config.scaled_query = scales_query(call);
+  config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
+  config.scaled_query = call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
   return config;
 }
 
@@ -89,13 +90,13 @@ ConfigKey key_of(const HopperForwardConfig& c) {
           c.bfloat16,
           c.softcap,
           c.interval_mask,
+          c.dense_bias,
           c.consumers,
           c.key_columns,
           c.stages,
           c.query_stages,
           c.turns,
-          c.scaled_query,
-          static_cast<int>(c.trace)};
+          c.scaled_query};
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
@@ -109,10 +110,10 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
       ".score = ScoreKind::", config.score == ScoreKind::softmax ? "softmax" : "silu",
       ", .head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
       ", .softcap = ", truth(config.softcap), ", .interval_mask = ", truth(config.interval_mask),
-      ", .consumers = ", config.consumers, ", .key_columns = ", config.key_columns, ", .stages = ", config.stages,
-      ", .query_stages = ", config.query_stages, ", .turns = ", truth(config.turns),
-      ", .scaled_query = ", truth(config.scaled_query), ", .trace = trace::Level{", static_cast<int>(config.trace),
-      "}};\n}  // namespace warploom\n");
+      ", .dense_bias = ", truth(config.dense_bias), ", .consumers = ", config.consumers,
+      ", .key_columns = ", config.key_columns, ", .stages = ", config.stages, ", .query_stages = ", config.query_stages,
+      ", .turns = ", truth(config.turns), ", .scaled_query = ", truth(config.scaled_query),
+      "};\n}  // namespace warploom\n");
   request.kernel_name = "attention_forward_hopper";
   request.architecture = architecture;
   return request;
@@ -124,7 +125,7 @@ KernelVariant variant_of(const ConfigKey& key) {
                      std::to_string(c.head_dim);
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += std::string(c.bfloat16 ? " bf16" : " fp16") + (c.softcap ? " softcap" : "") +
-          (c.interval_mask ? " intervals" : "") + (c.trace != trace::Level::off ? " traced" : "");
+          (c.interval_mask ? " intervals" : "") + (c.dense_bias ? " dense bias" : "");
   return {&kHopperForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
 }
 
@@ -151,7 +152,12 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
       add(other);
       other.interval_mask = false;
       add(other);
+      other.dense_bias = true;
+      add(other);
       other = plain;
+      other.dense_bias = true;
+      add(other);
+      other.dense_bias = false;
       other.softcap = score == ScoreKind::softmax;
       other.scaled_query = score == ScoreKind::silu;
       if (other.softcap || dim <= kMaxScaledDim) add(other);
@@ -164,23 +170,25 @@ struct MapShapes {
   TensorMapShape query, key, value;
 };
 
+/// R as a tensor, for its map.
+warploom_tensor bias_tensor(const warploom_bias& bias) {
+  warploom_tensor tensor{};
+  tensor.data = const_cast<void*>(bias.values);
+  return tensor;
+}
+
+/// Whether the kernel can add the call's bias: none, or a dense one that a tensor map describes.
+bool serves_bias(const warploom_attention& call) {
+  if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
+  return call.bias.kind == WARPLOOM_DENSE_BIAS && call.bias.dtype == call.dtype && !has_interval_mask(call) &&
+         !(call.op == WARPLOOM_SOFTMAX && call.softcap > 0) &&
+         is_mappable(bias_map(call, kWarpgroupRows), bias_tensor(call.bias));
+}
+
 MapShapes map_shapes(const warploom_attention& call, int key_columns) {
   return {query_map(call, call.q, call.head_dim, kWarpgroupRows), key_map(call, call.k, call.head_dim, key_columns),
           key_map(call, call.v, call.value_dim, key_columns)};
 }
-
-int strips_of(const ConfigKey& key) {
-  return hopper_forward_strips(hopper_forward_config(key));
-}
-
-void attach_trace(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
-  HopperForwardConfig config = hopper_forward_config(launch.config);
-  config.trace = level;
-  launch.config = key_of(config);
-  launch.params_as<HopperForwardParams>().sheet = sheet;
-}
-
-constexpr TraceHooks kTraceHooks = {strips_of, attach_trace};
 
 void bind_counters(GpuPlan& plan, DevicePointer scratch) {
   plan.launches[0].params_as<HopperForwardParams>().counters = reinterpret_cast<unsigned*>(scratch);
@@ -195,6 +203,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"value_dim", c.value_dim},
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
+                    {"bias", c.dense_bias ? "dense" : "none"},
                     {"consumers", c.consumers},
                     {"query_rows", c.consumers * kWarpgroupRows},
                     {"key_columns", c.key_columns},
@@ -217,17 +226,13 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       2 * (call.head_dim + call.value_dim), " FLOPs a score on the tensor core")}};
   json["why"] = message("the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
                         ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
-                        "describe and calls with a bias take mma.sync");
+                        "describe and most calls with a bias take mma.sync");
 }
 
 }  // namespace
 
-const KernelFamily kHopperForward = {"attention_forward (wgmma, TMA)",
-                                     "kernels/attention/attention_forward_hopper.cu",
-                                     request_of,
-                                     variants_of,
-                                     variant_of,
-                                     &kTraceHooks};
+const KernelFamily kHopperForward = {"attention_forward (wgmma, TMA)", "kernels/attention/attention_forward_hopper.cu",
+                                     request_of, variants_of, variant_of};
 
 Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& wanted, const DeviceInfo& device) {
   HopperForwardConfig config = wanted;
@@ -249,18 +254,26 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
           key[3] != 0,
           key[4] != 0,
           key[5] != 0,
-          key[6],
+          key[6] != 0,
           key[7],
           key[8],
           key[9],
-          key[10] != 0,
+          key[10],
           key[11] != 0,
-          static_cast<trace::Level>(key[12])};
+          key[12] != 0};
+}
+
+bool bfloat16_carries_half_alpha(const warploom_attention& call) {
+  int exponent = 0;
+  const float half_alpha = static_cast<float>(effective_alpha(call)) / 2;
+  // Far from the ends of bfloat16's range, so that products with ordinary values stay exact.
+  return call.op == WARPLOOM_HSTU && call.dtype == WARPLOOM_BFLOAT16 &&
+         std::fabs(std::frexp(half_alpha, &exponent)) == 0.5f && std::abs(exponent) <= 16;
 }
 
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
-  if (call.pass != WARPLOOM_FORWARD || call.bias.kind != WARPLOOM_NO_BIAS) return false;
+  if (call.pass != WARPLOOM_FORWARD || !serves_bias(call)) return false;
   const MapShapes shapes = map_shapes(call, /*key_columns=*/geometry::kPanelColumns);
   return is_mappable(shapes.query, call.q) && is_mappable(shapes.key, call.k) && is_mappable(shapes.value, call.v);
 }
@@ -277,6 +290,10 @@ Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& dev
   if (Status status = encode_map(cuda, "q", shapes.query, call.q, params.query); !status.ok()) return status;
   if (Status status = encode_map(cuda, "k", shapes.key, call.k, params.key); !status.ok()) return status;
   if (Status status = encode_map(cuda, "v", shapes.value, call.v, params.value); !status.ok()) return status;
+  if (config->dense_bias) {
+    const Status status = encode_map(cuda, "bias", bias_map(call, kWarpgroupRows), bias_tensor(call.bias), params.bias);
+    if (!status.ok()) return status;
+  }
   fill_device_call(call, params.call);
   params.call.queries_elsewhere = plan.queries_elsewhere;
   const int query_rows = config->consumers * kWarpgroupRows;

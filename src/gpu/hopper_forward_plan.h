@@ -16,6 +16,9 @@ Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& want
 /// The configuration of a launch of this family.
 HopperForwardConfig hopper_forward_config(const ConfigKey& key);
 
+/// HSTU: whether an operand in bfloat16 can be multiplied by alpha / 2 without rounding.
+bool bfloat16_carries_half_alpha(const warploom_attention& call);
+
 /// Whether the kernel takes the call: a forward call without a bias on a Hopper GPU, whose q, k and v a tensor map can
 /// describe. Everything else is for the mma.sync kernels. Without a driver the GPU's is taken to be new enough.
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda);

@@ -83,20 +83,6 @@ const char* name_of(ScoreKind score) {
   return score == ScoreKind::silu ? "silu" : "softmax";
 }
 
-const char* name_of(BiasKind bias) {
-  switch (bias) {
-    case BiasKind::none:
-      return "none";
-    case BiasKind::rows16:
-      return "rows16";
-    case BiasKind::rows32:
-      return "rows32";
-    case BiasKind::bucketed:
-      return "bucketed";
-  }
-  return "";
-}
-
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
   return forward_request(key, architecture, "attention/attention_forward_mma.cu", "attention_forward");
 }
@@ -133,7 +119,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
   const double products_flops = 2.0 * static_cast<double>(call.head_dim + call.value_dim);  // a (row, column) pair
   const double key_bytes = 2.0 * static_cast<double>(call.head_dim + call.value_dim) / c.query_rows;
   json["config"] = {{"score", name_of(c.score)},
-                    {"bias", name_of(c.bias)},
+                    {"bias", bias_name(c.bias)},
                     {"softcap", c.softcap},
                     {"head_dim", c.head_dim},
                     {"value_dim", c.value_dim},
@@ -184,7 +170,7 @@ KernelRequest forward_request(const ConfigKey& key, const Architecture& architec
   request.config_text = message(
       "#include \"attention/attention_forward_config.h\"\nnamespace warploom {\n"
       "inline constexpr AttentionForwardConfig kConfig = {.score = ScoreKind::",
-      name_of(c.score), ", .bias = BiasKind::", name_of(c.bias), ", .softcap = ", truth(c.softcap),
+      name_of(c.score), ", .bias = BiasKind::", bias_name(c.bias), ", .softcap = ", truth(c.softcap),
       ", .head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
       ", .interval_mask = ", truth(c.interval_mask), ", .query_rows = ", c.query_rows,
       ", .key_columns = ", c.key_columns, ", .stages = ", c.stages, ", .warps = ", c.warps,
@@ -199,7 +185,7 @@ KernelVariant forward_variant(const KernelFamily& family, const ConfigKey& key, 
   std::string name = message(c.score == ScoreKind::silu ? "hstu " : "softmax ", pass, " D", c.head_dim);
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += c.bfloat16 ? " bf16" : " fp16";
-  if (c.bias != BiasKind::none) name += std::string(" bias ") + name_of(c.bias);
+  if (c.bias != BiasKind::none) name += std::string(" bias ") + bias_name(c.bias);
   if (c.softcap) name += " softcap";
   if (c.interval_mask) name += " intervals";
   return {&family, key, name, c.head_dim, c.bfloat16, c.interval_mask};

@@ -88,7 +88,7 @@ struct PlannedLaunch {
 
 /// Launches in the order they run. Large, and made on every call: it is filled in place and never cleared as a whole.
 struct GpuPlan {
-  static constexpr int kMaxLaunches = 4;
+  static constexpr int kMaxLaunches = 5;
 
   GpuPlan()
       : launch_count(0),

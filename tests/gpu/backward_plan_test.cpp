@@ -10,50 +10,26 @@
 
 #include "gpu/backward_around.h"
 #include "gpu/backward_tiles.h"
-#include "gpu/choose_plan.h"
-#include "gpu/reference_device.h"
+#include "plan_calls.h"
 #include "warploom/warploom.h"
 
 namespace warploom::gpu {
 namespace {
 
-DeviceInfo device_of(const char* architecture) {
-  return *reference_device(*parse_architecture(architecture));
-}
-
 /// A jagged backward call on a GPU; planning reads none of its pointers.
 warploom_attention call_of(uint32_t op, int64_t batch, int64_t max_seqlen, int64_t heads, int64_t head_dim) {
-  static char memory[16];
-  warploom_attention call;
-  warploom_attention_init(&call);
+  warploom_attention call = jagged_call(batch, max_seqlen, heads, head_dim);
   call.op = op;
   call.pass = WARPLOOM_BACKWARD;
-  call.device = WARPLOOM_CUDA;
-  call.dtype = WARPLOOM_BFLOAT16;
-  call.batch = batch;
-  call.heads = call.key_heads = heads;
-  call.head_dim = call.value_dim = head_dim;
-  call.total_q = call.total_k = batch * max_seqlen;
-  call.max_seqlen_q = call.max_seqlen_k = max_seqlen;
-  call.cu_seqlens_q = memory;
-  call.right = 0;
   return call;
 }
 
 std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const DeviceInfo& device) {
   auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call, device, nullptr, *plan);
+  const Status status = plan_mma_backward(call, device, *plan);
   EXPECT_TRUE(status.ok()) << status.message();
   return plan;
 }
-
-std::vector<const KernelFamily*> families_of(const GpuPlan& plan) {
-  std::vector<const KernelFamily*> result;
-  for (int n = 0; n < plan.launch_count; ++n) result.push_back(plan.launches[static_cast<size_t>(n)].family);
-  return result;
-}
-
-using Families = std::vector<const KernelFamily*>;
 
 TEST(BackwardPlan, LaunchesOfEachOperatorAndMode) {
   const DeviceInfo device = device_of("sm_90a");

@@ -9,35 +9,16 @@
 #include <string>
 
 #include "gpu/choose_plan.h"
-#include "gpu/reference_device.h"
+#include "plan_calls.h"
 #include "warploom/warploom.h"
 
 namespace warploom::gpu {
 namespace {
 
-DeviceInfo device_of(const char* architecture) {
-  return *reference_device(*parse_architecture(architecture));
-}
-
 /// A jagged HSTU forward call on a GPU; planning reads none of its pointers.
 warploom_attention call_of(int64_t batch, int64_t max_seqlen, int64_t heads, int64_t head_dim) {
-  alignas(16) static char memory[16];
-  warploom_attention call;
-  warploom_attention_init(&call);
-  call.device = WARPLOOM_CUDA;
-  call.dtype = WARPLOOM_BFLOAT16;
-  call.batch = batch;
-  call.heads = call.key_heads = heads;
-  call.head_dim = call.value_dim = head_dim;
-  call.total_q = call.total_k = batch * max_seqlen;
-  call.max_seqlen_q = call.max_seqlen_k = max_seqlen;
-  call.cu_seqlens_q = memory;
-  call.right = 0;
-  for (warploom_tensor* tensor : {&call.q, &call.k, &call.v, &call.out}) {
-    tensor->data = memory;
-    tensor->row_stride = heads * head_dim;
-    tensor->head_stride = head_dim;
-  }
+  warploom_attention call = jagged_call(batch, max_seqlen, heads, head_dim);
+  give_rows(call, {&call.q, &call.k, &call.v, &call.out});
   return call;
 }
 
@@ -62,7 +43,30 @@ TEST(HopperPlan, TakesForwardCallsWithoutABiasThatTensorMapsDescribe) {
     change(other);
     return kernel_of(other) != hopper;
   };
-  EXPECT_TRUE(differs([](auto& c) { c.bias.kind = WARPLOOM_DENSE_BIAS; }));
+  const auto dense_bias = [](auto& c) {
+    c.bias.kind = WARPLOOM_DENSE_BIAS;
+    c.bias.dtype = c.dtype;
+    c.bias.values = c.q.data;
+    c.bias.batch = 1;
+    c.bias.heads = c.heads;
+    c.bias.num_rows = c.bias.num_columns = c.max_seqlen_k;
+    c.bias.row_stride = 104;
+    c.bias.head_stride = 104 * 100;
+  };
+  EXPECT_FALSE(differs(dense_bias));
+  const auto with_bias = [&](auto change) {
+    return [&dense_bias, change](auto& c) {
+      dense_bias(c);
+      change(c);
+    };
+  };
+  EXPECT_TRUE(differs(with_bias([](auto& c) { c.bias.row_stride = 100; }))) << "200 bytes: not a multiple of 16";
+  EXPECT_TRUE(differs(with_bias([](auto& c) { c.bias.dtype = WARPLOOM_FLOAT32; })));
+  EXPECT_TRUE(differs(with_bias([](auto& c) { c.bias.kind = WARPLOOM_PACKED_BIAS; })));
+  EXPECT_TRUE(differs(with_bias([](auto& c) {
+    c.op = WARPLOOM_SOFTMAX;
+    c.softcap = 2;
+  })));
   EXPECT_TRUE(differs([](auto& c) { c.total_k = 0; })) << "a tensor without rows has no map";
   EXPECT_TRUE(differs([](auto& c) { c.k.row_stride = 2 * 64 + 4; })) << "8 bytes: not a multiple of 16";
   EXPECT_TRUE(differs([](auto& c) { c.v.head_stride = int64_t{1} << 40; }));
@@ -89,8 +93,9 @@ TEST(HopperPlan, EveryPairOfHeadDimensionsFits) {
   HopperForwardConfig wanted;
   for (wanted.head_dim = 8; wanted.head_dim <= 256; wanted.head_dim += 8) {
     for (wanted.value_dim = 8; wanted.value_dim <= 256; wanted.value_dim += 8) {
-      for (const bool interval_mask : {false, true}) {
-        wanted.interval_mask = interval_mask;
+      for (const int kind : {0, 1, 2}) {
+        wanted.interval_mask = kind == 1;
+        wanted.dense_bias = kind == 2;
         const Result<HopperForwardConfig> config = choose_hopper_config(wanted, device);
         ASSERT_TRUE(config.ok()) << config.status().message();
         // PTX ISA, "setmaxnreg": the CTA's registers are those of its launch, a multiple of 8 a thread.

@@ -9,32 +9,11 @@
 
 #include "attention/call.h"
 #include "gpu/choose_plan.h"
-#include "gpu/reference_device.h"
+#include "plan_calls.h"
 #include "warploom/warploom.h"
 
 namespace warploom::gpu {
 namespace {
-
-DeviceInfo device_of(const char* architecture) {
-  return *reference_device(*parse_architecture(architecture));
-}
-
-/// A jagged HSTU forward call on a GPU; planning reads none of its pointers.
-warploom_attention call_of(int64_t batch, int64_t max_seqlen, int64_t heads, int64_t head_dim) {
-  static char memory[16];
-  warploom_attention call;
-  warploom_attention_init(&call);
-  call.device = WARPLOOM_CUDA;
-  call.dtype = WARPLOOM_BFLOAT16;
-  call.batch = batch;
-  call.heads = call.key_heads = heads;
-  call.head_dim = call.value_dim = head_dim;
-  call.total_q = call.total_k = batch * max_seqlen;
-  call.max_seqlen_q = call.max_seqlen_k = max_seqlen;
-  call.cu_seqlens_q = memory;
-  call.right = 0;
-  return call;
-}
 
 /// A plan that must succeed.
 std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const DeviceInfo& device) {
@@ -110,7 +89,7 @@ TEST(Plan, ConfigurationsHoldEveryDimensionMaskAndTypeOnce) {
 }
 
 TEST(Plan, ScheduleCoversTheLongestSequenceAndTheRowsAfterTheLast) {
-  const auto plan = plan_of(call_of(3, 1000, 2, 64), device_of("sm_90a"));
+  const auto plan = plan_of(jagged_call(3, 1000, 2, 64), device_of("sm_90a"));
   const geometry::Schedule& schedule = params_of(*plan).schedule;
   const int query_rows = mma_forward_config(plan->launches[0].config).query_rows;
   EXPECT_GE(schedule.query_tiles * query_rows, 1000);
@@ -119,17 +98,17 @@ TEST(Plan, ScheduleCoversTheLongestSequenceAndTheRowsAfterTheLast) {
   EXPECT_EQ(plan->launches[0].ctas, schedule.items());
   EXPECT_FALSE(schedule.first_tile_is_long);
 
-  warploom_attention contexts = call_of(3, 1000, 2, 64);
+  warploom_attention contexts = jagged_call(3, 1000, 2, 64);
   contexts.num_contexts_all = 4;
   EXPECT_TRUE(params_of(*plan_of(contexts, device_of("sm_90a"))).schedule.first_tile_is_long);
 
-  warploom_attention dense = call_of(3, 1000, 2, 64);
+  warploom_attention dense = jagged_call(3, 1000, 2, 64);
   dense.cu_seqlens_q = nullptr;
   EXPECT_EQ(params_of(*plan_of(dense, device_of("sm_90a"))).schedule.sequences, 3);
 }
 
 TEST(Plan, EmptyBatchStillWritesRowsThatBelongToNobody) {
-  warploom_attention call = call_of(0, 0, 2, 64);
+  warploom_attention call = jagged_call(0, 0, 2, 64);
   call.total_q = call.total_k = 5;
   EXPECT_GT(plan_of(call, device_of("sm_90a"))->launches[0].ctas, 0);
   call.total_q = call.total_k = 0;
@@ -137,7 +116,7 @@ TEST(Plan, EmptyBatchStillWritesRowsThatBelongToNobody) {
 }
 
 TEST(Plan, ScalarsFollowTheirDefaults) {
-  warploom_attention call = call_of(2, 100, 4, 64);
+  warploom_attention call = jagged_call(2, 100, 4, 64);
   call.key_heads = 2;
   AttentionCall params = params_of(*plan_of(call, device_of("sm_90a")));
   EXPECT_FLOAT_EQ(params.alpha, 0.125f);
@@ -154,37 +133,20 @@ TEST(Plan, ScalarsFollowTheirDefaults) {
 
 TEST(Plan, MoreTilesThanALaunchTakesIsRefused) {
   const auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call_of(int64_t{1} << 20, 1 << 20, 4, 64), device_of("sm_90a"), nullptr, *plan);
+  const Status status = choose_plan(jagged_call(int64_t{1} << 20, 1 << 20, 4, 64), device_of("sm_90a"), nullptr, *plan);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.message().find("Split the batch"), std::string::npos);
-}
-
-TEST(Plan, WhatIsNotServedIsNamed) {
-  const auto refusal = [](auto change) {
-    warploom_attention call = call_of(1, 8, 1, 64);
-    change(call);
-    const Status status = check_served(call);
-    EXPECT_EQ(status.code(), StatusCode::runtime_error);
-    return status.message();
-  };
-  const std::string backward = refusal([](auto& c) {
-    c.pass = WARPLOOM_BACKWARD;
-    c.bias.kind = WARPLOOM_DENSE_BIAS;
-  });
-  EXPECT_NE(backward.find("backward"), std::string::npos);
-  EXPECT_NE(backward.find("bias"), std::string::npos);
-  EXPECT_TRUE(check_served(call_of(1, 8, 1, 64)).ok());
 }
 
 TEST(Plan, DevicesBeforeAmpereAndUnknownArchitecturesAreRefused) {
   DeviceInfo old = device_of("sm_80");
   old.major = 7;
-  EXPECT_FALSE(choose_plan(call_of(1, 8, 1, 64), old, nullptr, *std::make_unique<GpuPlan>()).ok());
+  EXPECT_FALSE(choose_plan(jagged_call(1, 8, 1, 64), old, nullptr, *std::make_unique<GpuPlan>()).ok());
   EXPECT_FALSE(reference_device({7, 5, false}).ok());
 }
 
 TEST(Plan, DescriptionIsJsonWithTheConfig) {
-  const warploom_attention call = call_of(8, 4096, 4, 128);
+  const warploom_attention call = jagged_call(8, 4096, 4, 128);
   const DeviceInfo device = device_of("sm_90a");
   const auto json = nlohmann::json::parse(describe(*plan_of(call, device), call, device));
   EXPECT_EQ(json["architecture"], "sm_90a");

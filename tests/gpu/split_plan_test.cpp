@@ -11,35 +11,22 @@
 #include "gpu/choose_plan.h"
 #include "gpu/hopper_forward_plan.h"
 #include "gpu/mma_forward_plan.h"
-#include "gpu/reference_device.h"
+#include "plan_calls.h"
 
 namespace warploom::gpu {
 namespace {
-
-DeviceInfo device_of(const char* architecture) {
-  return *reference_device(*parse_architecture(architecture));
-}
 
 char memory_q[16], memory_k[16];
 
 /// A jagged softmax forward call with lengths of keys of its own; planning reads none of its pointers.
 warploom_attention call_of(int64_t batch, int64_t max_q, int64_t max_k, int64_t heads, int64_t key_heads) {
-  warploom_attention call;
-  warploom_attention_init(&call);
+  warploom_attention call = jagged_call(batch, max_q, heads, 128);
   call.op = WARPLOOM_SOFTMAX;
-  call.device = WARPLOOM_CUDA;
-  call.dtype = WARPLOOM_BFLOAT16;
-  call.batch = batch;
-  call.heads = heads;
   call.key_heads = key_heads;
-  call.head_dim = call.value_dim = 128;
-  call.total_q = batch * max_q;
   call.total_k = batch * max_k;
-  call.max_seqlen_q = max_q;
   call.max_seqlen_k = max_k;
   call.cu_seqlens_q = memory_q;
   call.cu_seqlens_k = memory_k;
-  call.right = 0;
   return call;
 }
 
@@ -54,14 +41,6 @@ std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const DeviceInf
   EXPECT_TRUE(status.ok()) << status.message();
   return plan;
 }
-
-std::vector<const KernelFamily*> families(const GpuPlan& plan) {
-  std::vector<const KernelFamily*> result;
-  for (int n = 0; n < plan.launch_count; ++n) result.push_back(plan.launches[static_cast<size_t>(n)].family);
-  return result;
-}
-
-using Families = std::vector<const KernelFamily*>;
 
 TEST(Split, OnlyCallsWhoseQueriesMayBeShorterThanTheirKeysAreSplit) {
   EXPECT_TRUE(splits_short_queries(call_of(4, 1, 9000, 8, 8)));
@@ -81,19 +60,19 @@ TEST(Split, OnlyCallsWhoseQueriesMayBeShorterThanTheirKeysAreSplit) {
 
 TEST(Split, LaunchesAreThoseThatSomeSequenceMayNeed) {
   const DeviceInfo device = device_of("sm_90a");
-  EXPECT_EQ(families(*plan_of(call_of(4, 16, 9000, 8, 8), device)), (Families{&kSplitForward, &kCombine}));
-  EXPECT_EQ(families(*plan_of(call_of(4, 17, 9000, 8, 8), device)),
+  EXPECT_EQ(families_of(*plan_of(call_of(4, 16, 9000, 8, 8), device)), (Families{&kSplitForward, &kCombine}));
+  EXPECT_EQ(families_of(*plan_of(call_of(4, 17, 9000, 8, 8), device)),
             (Families{&kSplitForward, &kSplitForward, &kCombine}));
-  EXPECT_EQ(families(*plan_of(call_of(4, 17, 9000, 40, 1), device)), (Families{&kSplitForward, &kCombine}))
+  EXPECT_EQ(families_of(*plan_of(call_of(4, 17, 9000, 40, 1), device)), (Families{&kSplitForward, &kCombine}))
       << "40 heads of one query are more than 16 rows already";
-  EXPECT_EQ(families(*plan_of(call_of(4, 65, 9000, 8, 8), device)),
+  EXPECT_EQ(families_of(*plan_of(call_of(4, 65, 9000, 8, 8), device)),
             (Families{&kHopperForward, &kSplitForward, &kSplitForward, &kCombine}));
-  EXPECT_EQ(families(*plan_of(dense(call_of(4, 64, 9000, 8, 8)), device)), (Families{&kSplitForward, &kCombine}));
-  EXPECT_EQ(families(*plan_of(call_of(4, 65, 9000, 8, 8), device_of("sm_80")))[0], &kMmaForward);
+  EXPECT_EQ(families_of(*plan_of(dense(call_of(4, 64, 9000, 8, 8)), device)), (Families{&kSplitForward, &kCombine}));
+  EXPECT_EQ(families_of(*plan_of(call_of(4, 65, 9000, 8, 8), device_of("sm_80")))[0], &kMmaForward);
   ::setenv("WARPLOOM_KERNELS", "unsplit", 1);
-  EXPECT_EQ(families(*plan_of(call_of(4, 1, 9000, 8, 8), device)), Families{&kHopperForward});
+  EXPECT_EQ(families_of(*plan_of(call_of(4, 1, 9000, 8, 8), device)), Families{&kHopperForward});
   ::setenv("WARPLOOM_KERNELS", "mma.sync", 1);
-  EXPECT_EQ(families(*plan_of(call_of(4, 65, 9000, 8, 8), device))[0], &kMmaForward);
+  EXPECT_EQ(families_of(*plan_of(call_of(4, 65, 9000, 8, 8), device))[0], &kMmaForward);
   ::unsetenv("WARPLOOM_KERNELS");
 }
 

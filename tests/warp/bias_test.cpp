@@ -4,68 +4,26 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-#include <memory>
 #include <new>
-#include <random>
 #include <vector>
+
+#include "bias_arrays.h"
 
 namespace warploom {
 namespace {
 
-constexpr float kMasked = -std::numeric_limits<float>::infinity();
-constexpr int kWarps = 4;
-
-std::mt19937_64 random_numbers(1);
-
-int draw(int from, int to) {
-  return from + static_cast<int>(random_numbers() % static_cast<unsigned>(to - from + 1));
-}
-/// Exact in bfloat16; with this share of -inf.
-float draw_value(double masked) {
-  if (std::uniform_real_distribution<>()(random_numbers) < masked) return kMasked;
-  return static_cast<float>(draw(-100, 100)) / 4;
-}
-
-/// `count` elements and nothing after them, the first one `offset` elements after a multiple of 16 bytes.
-template <typename T>
-class Array {
- public:
-  explicit Array(std::size_t count, int offset = 0)
-      : offset_(offset),
-        memory_(static_cast<char*>(std::malloc(std::max<std::size_t>(1, (count + unsigned_offset()) * sizeof(T)))),
-                std::free) {}
-  T* data() const { return reinterpret_cast<T*>(memory_.get()) + offset_; }
-  T& operator[](std::size_t n) const { return data()[n]; }
-
- private:
-  std::size_t unsigned_offset() const { return static_cast<std::size_t>(offset_); }
-  int offset_;
-  std::unique_ptr<char, void (*)(void*)> memory_;
-};
-
-Work work_of(int seqlen_q, int seqlen_k) {
-  Work work{};
-  work.mask.seqlen_q = seqlen_q;
-  work.mask.seqlen_k = seqlen_k;
-  work.slot_q = seqlen_q;
-  work.slot_k = seqlen_k;
-  work.head = 1;
-  return work;
-}
-
-/// Walks a provider over all tiles of rows and keys: expected(i, j) of every element, where the key exists or
-/// `beyond_keys`. make(warp): the provider.
+/// Walks a provider over all tiles of so many rows and columns: expected(i, j) of every element, where the column
+/// exists or `beyond`. make(warp): the provider.
 template <int TileColumns, int WarpRows, typename Make, typename Expected>
-void check_provider(Work& work, bool beyond_keys, Make make, Expected expected) {
+void check_provider(Work& work, int rows, int columns, bool beyond, Make make, Expected expected) {
   constexpr int kBlocks = WarpRows / 16;
-  for (int first_row = 0; first_row < work.mask.seqlen_q; first_row += kWarps * WarpRows) {
+  for (int first_row = 0; first_row < rows; first_row += kWarps * WarpRows) {
     work.first_row = first_row;
     for (unsigned warp = 0; warp < kWarps; ++warp) {
       warp::run(warp, [&] {
         auto bias = make();
         const int lane = static_cast<int>(threadIdx.x % 32);
-        for (int first_column = 0; first_column < work.mask.seqlen_k; first_column += TileColumns) {
+        for (int first_column = 0; first_column < columns; first_column += TileColumns) {
           bias.start(first_column);
           bias.template wait<1>();
           int visited = 0, wrong = 0;
@@ -74,11 +32,11 @@ void check_provider(Work& work, bool beyond_keys, Make make, Expected expected) 
             ++visited;
             const int i = first_row + static_cast<int>(warp) * WarpRows + m * 16 + e / 2 * 8 + lane / 4;
             const int j = first_column + n * 8 + lane % 4 * 2 + e % 2;
-            if (!beyond_keys && (i >= work.mask.seqlen_q || j >= work.mask.seqlen_k)) return;
+            if (!beyond && (i >= rows || j >= columns)) return;
             const float value = expected(i, j);
             masked |= value == kMasked;
             if (r != value && wrong++ == 0)
-              ADD_FAILURE() << "row " << i << " key " << j << ": " << r << ", not " << value;
+              ADD_FAILURE() << "row " << i << " column " << j << ": " << r << ", not " << value;
           });
           EXPECT_EQ(visited, kBlocks * TileColumns / 8 * 4);
           EXPECT_TRUE(may_mask || !__any_sync(~0u, masked));
@@ -99,7 +57,7 @@ struct RowsCase {
 template <bool Float32, int TileColumns, int WarpRows>
 void check_rows(const RowsCase& c) {
   using Element = std::conditional_t<Float32, float, unsigned short>;
-  Work work = work_of(c.seqlen_q, c.seqlen_k);
+  Work work = one_sequence(c.seqlen_q, c.seqlen_k);
   AttentionCall call;
   BiasCall& bias = call.bias;
   long long rows = c.query_rows ? c.seqlen_q : c.seqlen_k, columns = c.seqlen_k, first = 0, stride;
@@ -132,7 +90,7 @@ void check_rows(const RowsCase& c) {
   const auto whole_chunks = [](long long n) { return n * static_cast<long long>(sizeof(Element)) % 16 == 0; };
   bias.aligned = whole_chunks(c.offset) && whole_chunks(stride) && whole_chunks(bias.head_stride);
 
-  const BiasRows lie = bias_rows(call, work, first, sizeof(Element));
+  const BiasRows lie = bias_rows(bias, work, work.head, first, sizeof(Element));
   const auto expected = [&](int i, int j) -> float {
     const long long row = c.query_rows ? i : i + c.seqlen_k - c.seqlen_q;
     if (i >= c.seqlen_q || row < 0 || row >= rows || j >= columns) return 0;
@@ -142,7 +100,8 @@ void check_rows(const RowsCase& c) {
   };
   using Bias = RowsBias<ptx::Bfloat16, Float32, kWarps * WarpRows, TileColumns, WarpRows>;
   static_assert(Bias::kBytes <= sizeof(warp::shared));
-  check_provider<TileColumns, WarpRows>(work, true, [&] { return Bias(call, work, lie, warp::shared); }, expected);
+  check_provider<TileColumns, WarpRows>(
+      work, c.seqlen_q, c.seqlen_k, true, [&] { return Bias(call, work, lie, warp::shared); }, expected);
 }
 
 TEST(RowsBias, HandsOutEveryElementWhereverItsRowsBegin) {
@@ -164,6 +123,19 @@ TEST(RowsBias, HandsOutEveryElementWhereverItsRowsBegin) {
   }
 }
 
+/// The backward pass's, started as a forward one.
+template <int TileColumns, int WarpRows>
+class ByKeyBias : public BucketedBias<TileColumns, WarpRows, true> {
+ public:
+  using Base = BucketedBias<TileColumns, WarpRows, true>;
+  ByKeyBias(const AttentionCall& call, const Work& work, const BiasRows& rows, unsigned char* shared)
+      : Base(call, work, rows, shared), offset_(work.mask.offset()) {}
+  void start(int first_query) { Base::start(first_query + offset_, 1); }
+
+ private:
+  int offset_;
+};
+
 struct BucketedCase {
   int seqlen_q, seqlen_k;
   bool position, time, own_thresholds;
@@ -174,7 +146,7 @@ struct BucketedCase {
 
 template <int TileColumns, int WarpRows>
 void check_bucketed(const BucketedCase& c) {
-  Work work = work_of(c.seqlen_q, c.seqlen_k);
+  Work work = one_sequence(c.seqlen_q, c.seqlen_k);
   work.first_k = 3;
   const auto size = [](int n) { return static_cast<std::size_t>(n); };
   const int num_positions = draw(1, 150);
@@ -221,9 +193,14 @@ void check_bucketed(const BucketedCase& c) {
   };
   using Bias = BucketedBias<TileColumns, WarpRows>;
   auto* staged = new (warp::shared) StagedTimes;
-  for (unsigned warp = 0; warp < kWarps; ++warp) warp::run(warp, [&] { staged->fill(call, work); });
+  for (unsigned warp = 0; warp < kWarps; ++warp) warp::run(warp, [&] { staged->fill(call, work.head); });
   check_provider<TileColumns, WarpRows>(
-      work, false, [&] { return Bias(call, work, BiasRows{}, warp::shared); }, expected);
+      work, c.seqlen_q, c.seqlen_k, false, [&] { return Bias(call, work, BiasRows{}, warp::shared); }, expected);
+  // Keys along the rows, as in the backward pass.
+  using ByKey = ByKeyBias<TileColumns, WarpRows>;
+  check_provider<TileColumns, WarpRows>(
+      work, c.seqlen_k, c.seqlen_q, false, [&] { return ByKey(call, work, BiasRows{}, warp::shared); },
+      [&](int j, int i) { return expected(i, j); });
 }
 
 TEST(BucketedBias, FindsEveryElementsPositionAndBucket) {

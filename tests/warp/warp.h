@@ -29,7 +29,7 @@ inline Dim blockDim{128};
 struct float2 {
   float x, y;
 };
-struct uint4 {
+struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 
@@ -109,6 +109,9 @@ inline int __popc(unsigned x) {
 }
 inline int __clz(int x) {
   return std::countl_zero(static_cast<unsigned>(x));
+}
+inline unsigned __float_as_uint(float x) {
+  return std::bit_cast<unsigned>(x);
 }
 inline float __uint_as_float(unsigned x) {
   return std::bit_cast<float>(x);

@@ -53,5 +53,8 @@ inline uint32 load_shared_2(uint32 address) {
 inline uint32 load_shared_4(uint32 address) {
   return load_shared<uint32>(address);
 }
+inline uint4 load_shared_16(uint32 address) {
+  return load_shared<uint4>(address);
+}
 
 }  // namespace warploom::ptx

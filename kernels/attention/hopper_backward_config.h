@@ -1,0 +1,97 @@
+// The Hopper backward kernels that walk query tiles beside a tile of keys: compile-time configuration, shared-memory
+// map and parameters, what host and kernels agree on.
+#pragma once
+
+#include "attention/backward_config.h"
+#include "geometry/host_device.h"
+#include "geometry/swizzle.h"
+#include "ptx/tensor_map.h"
+
+namespace warploom {
+
+/// Everything that changes the generated code, nothing else. It is the compile key.
+struct HopperBackwardConfig {
+  int head_dim = 64;     ///< D, a multiple of 8
+  int value_dim = 64;    ///< Dv, likewise
+  bool bfloat16 = true;  ///< else float16
+  bool softmax = false;  ///< else HSTU
+  bool softcap = false;  ///< of softmax
+  bool interval_mask = false;
+  bool accumulate_dq = true;  ///< else dQ is the work of another kernel
+  int consumers = 2;          ///< warpgroups
+  int key_rows = 128;         ///< of a work item, a multiple of 64
+  int query_rows = 64;        ///< of a tile, a multiple of 64
+  int stages = 2;             ///< tiles of Q and dO in shared memory: 1, 2 or 4
+  /// HSTU in bfloat16 with a power of two for alpha / 2: K is multiplied by it where it lies, which is exact, and not
+  /// every score.
+  bool scaled_key = false;
+};
+
+/// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
+inline constexpr int kBackwardItemSlots = 2;
+
+/// What the loader tells about a query tile, beside its rows.
+struct QueryTileNote {
+  int flags;
+  int dq_tile;  ///< its number among the sums for dQ, (tile, head)
+};
+inline constexpr int kQueryTileSeen = 1;    ///< there is a tile; else the item sees none, and this is all of it
+inline constexpr int kQueryTileMasked = 2;  ///< some query of it does not see some key
+inline constexpr int kQueryTileLast = 4;    ///< of the item
+
+/// Byte offsets in dynamic shared memory, whose base is a multiple of 1024.
+struct HopperBackwardSharedMap {
+  int key = 0;
+  int value = 0;
+  int query = 0;  ///< one tile a stage
+  int dout = 0;
+  int query_bytes = 0;  ///< of one stage
+  int dout_bytes = 0;
+  int scores = 0;           ///< two (query, key) tiles of P or dS
+  int score_bytes = 0;      ///< of one
+  int row_terms = 0;        ///< of each query: softmax's SoftmaxRowTerms, else the factor 1 / divisor
+  int row_terms_bytes = 0;  ///< of one stage
+  int visible = 0;          ///< of 32 keys after the other: for each query the bits of the keys that it sees
+  int visible_bytes = 0;    ///< of one stage
+  int barriers = 0;         ///< of the items, K and V, the tiles, the scores; the request and the landing
+  int notes = 0;            ///< one QueryTileNote a stage
+  int exponents = 0;        ///< float16: of each warp's part of a dS tile the power of two that it was divided by
+  int items = 0;            ///< kBackwardItemSlots, item_bytes each
+  int bytes = 0;
+  static constexpr int item_bytes = 160;
+  static constexpr int barrier_bytes = 8;
+};
+
+WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardConfig& config) {
+  HopperBackwardSharedMap map;
+  map.query_bytes = geometry::tile_bytes(config.query_rows, config.head_dim);
+  map.dout_bytes = geometry::tile_bytes(config.query_rows, config.value_dim);
+  map.score_bytes = geometry::tile_bytes(config.query_rows, config.key_rows);
+  map.row_terms_bytes = config.query_rows * (config.softmax ? 2 : 1) * static_cast<int>(sizeof(float));
+  map.visible_bytes = config.key_rows / 32 * config.query_rows * static_cast<int>(sizeof(int));
+  map.value = map.key + geometry::tile_bytes(config.key_rows, config.head_dim);
+  map.query = map.value + geometry::tile_bytes(config.key_rows, config.value_dim);
+  map.dout = map.query + config.stages * map.query_bytes;
+  map.scores = map.dout + config.stages * map.dout_bytes;
+  map.row_terms = map.scores + 2 * map.score_bytes;
+  map.visible = map.row_terms + config.stages * map.row_terms_bytes;
+  map.barriers = map.visible + config.stages * map.visible_bytes;
+  map.notes = map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2);
+  map.exponents = map.notes + config.stages * static_cast<int>(sizeof(QueryTileNote));
+  const int warps = config.bfloat16 ? 0 : 4 * config.consumers;
+  map.items = (map.exponents + 2 * warps * static_cast<int>(sizeof(int)) + 15) / 16 * 16;
+  map.bytes = map.items + kBackwardItemSlots * map.item_bytes;
+  return map;
+}
+
+/// The one argument of every Hopper backward kernel but the ones before and after (BackwardParams).
+struct HopperBackwardParams {
+  /// Dimensions (columns, rows, heads, sequences of a dense batch), boxes of 64 columns x one tile's rows, 128-byte
+  /// swizzle. What lies outside is read as 0.
+  ptx::TensorMap query, dout, key, value;
+  BackwardParams backward;
+  /// Two device integers, 0 before and after the kernel: the next work item, and the CTAs that are done.
+  unsigned* counters = nullptr;
+};
+
+}  // namespace warploom

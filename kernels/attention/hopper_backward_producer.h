@@ -1,0 +1,311 @@
+// The producer of the Hopper backward kernels over tiles of keys: two warps, the scheduler and the loader.
+//
+// All lanes that write or read what a barrier guards arrive on it, though one could for its warp: a race checker
+// credits an arrival to its own thread only.
+//
+// The loader sees to it that consumers meet no row that is not the sequence's: rows past its end are zeroed in shared
+// memory before the tile is handed over, since 0 * NaN is not 0.
+#pragma once
+
+#include "attention/backward_score.h"
+#include "attention/backward_visibility.h"
+#include "attention/hopper_backward_shared.h"
+#include "ptx/fence.h"
+#include "tile/tma_tile.h"
+
+namespace warploom {
+
+/// The kind of mask: how the loader finds query tiles, and what a query row sees. `head`: counted within the group of
+/// query heads that share the item's key head.
+struct SequenceMasking {
+  using Walk = SequenceQueryWalk<kQueries>;
+
+  static __device__ __forceinline__ void prepare(Item& item) {
+    const int first_key = static_cast<int>(item.work.first_row);
+    item.seeing = seeing_any(item.work.mask, {first_key, first_key + kKeys});
+  }
+  static __device__ __forceinline__ Walk walk(const AttentionCall& call, const Item& item) {
+    return {&item.seeing, call.heads_per_key_head};
+  }
+  static __device__ __forceinline__ SequenceRow row(const AttentionCall&, const Work& work, int, int query) {
+    return {visible_columns(work.mask, query + work.mask.offset())};
+  }
+  /// Whether all rows see all keys. All lanes of a warp, which agree.
+  static __device__ __forceinline__ bool sees_all(const AttentionCall&, const Work& work, int, Interval rows,
+                                                  Interval keys, int) {
+    return columns_of_all(work.mask, rows).covers(keys);
+  }
+};
+
+struct IntervalMasking {
+  using Walk = IntervalQueryWalk<kQueries, 32>;
+
+  static __device__ __forceinline__ void prepare(Item&) {}
+  static __device__ __forceinline__ Walk walk(const AttentionCall& call, const Item& item) {
+    const int first_key = static_cast<int>(item.work.first_row);
+    return {
+        pairs(call, item.work, 0, 0), call.interval_head_stride,      call.num_intervals,      item.work.mask.seqlen_q,
+        item.work.mask.seqlen_k,      {first_key, first_key + kKeys}, call.heads_per_key_head, nullptr};
+  }
+  static __device__ __forceinline__ IntervalRow row(const AttentionCall& call, const Work& work, int head, int query) {
+    return {{pairs(call, work, head, query), call.num_intervals, work.mask.seqlen_k}};
+  }
+  static __device__ __forceinline__ bool sees_all(const AttentionCall& call, const Work& work, int head, Interval rows,
+                                                  Interval keys, int lane) {
+    bool all = true;
+    for (int query = rows.begin + lane; query < rows.end; query += 32)
+      all &= row(call, work, head, query).sees_all(keys);
+    return __all_sync(kAllLanes, all);
+  }
+
+ private:
+  static __device__ __forceinline__ const int* pairs(const AttentionCall& call, const Work& work, int head, int query) {
+    return call.intervals + (work.head * call.heads_per_key_head + head) * call.interval_head_stride +
+           (work.first_q + query) * 2 * call.num_intervals;
+  }
+};
+
+template <bool Intervals>
+struct MaskingOf {
+  using Type = SequenceMasking;
+};
+template <>
+struct MaskingOf<true> {
+  using Type = IntervalMasking;
+};
+using Masking = MaskingOf<kConfig.interval_mask>::Type;
+
+/// Zeros the rows of a tile from `valid` on. One warp; arrivals of all its lanes must follow.
+template <int Rows, int Dim>
+__device__ __forceinline__ void zero_rows_from(uint32 tile, int valid, int lane) {
+  constexpr int kChunks = geometry::panels_of(Dim) * geometry::kPanelChunks;
+#pragma unroll 1
+  for (int i = valid * kChunks + lane; i < Rows * kChunks; i += 32) {
+    ptx::store_shared_16(tile + geometry::swizzled_offset(Rows, i / kChunks, i % kChunks), uint4{0, 0, 0, 0});
+  }
+  ptx::fence_proxy_async_shared();
+}
+
+// The scheduler: one warp that takes work items from the device counter and says what they are. It takes the next one
+// when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot have.
+
+struct Scheduler {
+  const HopperBackwardParams& params;
+  const Shared& shared;
+  const int lane;
+  ItemRing::Cursor at;
+
+  /// Hands on the item in `at`, whose `work` is there, and waits until the loader has come to it.
+  __device__ __forceinline__ void pass_on() {
+    if (lane == 0) {
+      Item& item = shared.item(at.slot());
+      Masking::prepare(item);
+      // A jagged batch is one sequence of the maps.
+      item.sequence = params.backward.call.cu_seqlens_q == nullptr ? item.work.sequence : 0;
+      item.is_end = false;
+      shared.items.publish(at);
+    }
+    ptx::mbarrier_wait(shared.request, at.passed & 1);
+    at.advance();
+  }
+
+  __device__ __forceinline__ void run() {
+    const AttentionCall& call = params.backward.call;
+    const long long items = call.schedule.items();
+    // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much further
+    // on.
+    const long long stride = static_cast<long long>(call.schedule.query_tiles) * kKeys;
+    for (long long index = blockIdx.x; index < items;) {
+      shared.items.wait_empty(at);
+      if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kKeys);
+      __syncwarp();
+      long long first_row = shared.item(at.slot()).work.first_row;
+      const long long end = shared.item(at.slot()).work.slot_k;
+      while (first_row < end) {
+        const Work& work = shared.item(at.slot()).work;
+        pass_on();
+        first_row += stride;
+        if (first_row >= end) break;
+        shared.items.wait_empty(at);
+        if (lane == 0) {
+          shared.item(at.slot()).work = work;
+          shared.item(at.slot()).work.first_row = first_row;
+        }
+        __syncwarp();
+      }
+      unsigned taken = 0;
+      if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
+      index = static_cast<long long>(gridDim.x) + __shfl_sync(kAllLanes, taken, 0);
+    }
+    shared.items.wait_empty(at);
+    if (lane == 0) {
+      shared.item(at.slot()).is_end = true;
+      shared.items.publish(at);
+      // The last CTA leaves the counters as it found them.
+      if (atomicAdd(&params.counters[1], 1u) == gridDim.x - 1) {
+        params.counters[0] = 0;
+        params.counters[1] = 0;
+      }
+    }
+  }
+};
+
+// The loader: one warp that loads K and V of the items, and the query tiles that see them.
+
+struct Loader {
+  const HopperBackwardParams& params;
+  const Shared& shared;
+  const int lane;
+  TileRing::Cursor at;
+  KeyRing::Cursor key_at;
+  uint32 landings = 0;
+
+  /// Until the consumers have read what was in the stage. A named barrier, since every lane of theirs reads notes: as
+  /// many arrivals on an mbarrier would take longer than the tile's scores.
+  __device__ __forceinline__ void wait_free() const {
+    if (at.passed >= kConfig.stages) free_barrier_sync(at.slot());
+  }
+
+  __device__ __forceinline__ void wait_landing() {
+    ptx::mbarrier_wait(shared.landing, landings & 1);
+    ++landings;
+  }
+
+  /// K and V of an item.
+  __device__ __forceinline__ void load_keys(const Item& item) {
+    const Work& work = item.work;
+    const long long left = work.mask.seqlen_k - work.first_row;
+    const int first = static_cast<int>(work.tensor_k + work.first_row);
+    constexpr int kBytes =
+        geometry::tile_bytes(kKeys, kConfig.head_dim) + geometry::tile_bytes(kKeys, kConfig.value_dim);
+    shared.keys.wait_empty(key_at);
+    const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(0);
+    if (lane == 0) {
+      if (left < kKeys) {
+        ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
+      } else {
+        ptx::mbarrier_expect_tx(barrier, kBytes);
+      }
+      tile::tma_load_rows<kKeys, kConfig.head_dim>(&params.key, shared.key(), barrier, first, work.head, item.sequence);
+      tile::tma_load_rows<kKeys, kConfig.value_dim>(&params.value, shared.value(), barrier, first, work.head,
+                                                    item.sequence);
+    }
+    if (left < kKeys) {
+      // V needs none of it: what its rows lead to is masked.
+      wait_landing();
+      zero_rows_from<kKeys, kConfig.head_dim>(shared.key(), static_cast<int>(left), lane);
+    }
+    __syncwarp();
+    shared.keys.publish(key_at);
+    key_at.advance();
+  }
+
+  /// Q, dO, and what is known of the rows.
+  __device__ __forceinline__ void load_queries(const Item& item, QueryTile tile, bool is_last) {
+    const Work& work = item.work;
+    const AttentionCall& call = params.backward.call;
+    const int head = work.head * call.heads_per_key_head + tile.head;
+    const int first = tile.number * kQueries, rows = geometry::min_of(work.mask.seqlen_q - first, kQueries);
+    const int first_key = static_cast<int>(work.first_row);
+    const long long batch_row = work.first_q + first;
+    constexpr int kRowsOfLane = kQueries / 32;
+
+    // Asked for before the wait, which hides the way.
+    SoftmaxRowTerms terms[kRowsOfLane];
+#pragma unroll
+    for (int i = 0; i < kRowsOfLane; ++i) {
+      const int row = i * 32 + lane;
+      terms[i] = {__int_as_float(0x7f800000), 0};
+      if (row >= rows) continue;
+      if constexpr (kConfig.softmax) {
+        terms[i] = params.backward.row_terms[head * call.total_q + batch_row + row];
+      } else if (call.divisor_rows != nullptr) {
+        terms[i].delta = call.divisor_rows[batch_row + row];
+      }
+    }
+    const bool is_whole =
+        Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
+
+    wait_free();
+    const int stage = at.slot();
+    const bool is_short = rows < kQueries;
+    if (lane == 0) {
+      const uint32 barrier = is_short ? shared.landing : shared.tiles.full(stage);
+      // The bytes without an arrival: that follows the notes.
+      if (is_short) {
+        ptx::mbarrier_arrive_expect_tx(barrier, kMap.query_bytes + kMap.dout_bytes);
+      } else {
+        ptx::mbarrier_expect_tx(barrier, kMap.query_bytes + kMap.dout_bytes);
+      }
+      const int row = static_cast<int>(work.tensor_q) + first;
+      tile::tma_load_rows<kQueries, kConfig.head_dim>(&params.query, shared.query(stage), barrier, row, head,
+                                                      item.sequence);
+      tile::tma_load_rows<kQueries, kConfig.value_dim>(&params.dout, shared.dout(stage), barrier, row, head,
+                                                       item.sequence);
+      shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
+      shared.note(stage).dq_tile =
+          static_cast<int>(dq_sums_offset(work.first_q, work.sequence, tile.number,
+                                          call.schedule.heads * call.heads_per_key_head, head, kQueries, 1) /
+                           kQueries);
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsOfLane; ++i) {
+      const int row = i * 32 + lane;
+      if constexpr (kConfig.softmax) {
+        reinterpret_cast<SoftmaxRowTerms*>(shared.row_terms(stage))[row] = terms[i];
+      } else if (call.divisor_rows != nullptr) {
+        shared.row_terms(stage)[row] = over_divisor(terms[i].delta);
+      }
+      if (is_whole) continue;
+      const auto seen = Masking::row(call, work, tile.head, row < rows ? first + row : first);
+#pragma unroll
+      for (int word = 0; word < kKeys / 32; ++word) {
+        shared.visible(stage)[word * kQueries + row] = row < rows ? seen.bits(first_key + word * 32) : 0;
+      }
+    }
+    if (is_short) {
+      wait_landing();
+      zero_rows_from<kQueries, kConfig.head_dim>(shared.query(stage), rows, lane);
+      zero_rows_from<kQueries, kConfig.value_dim>(shared.dout(stage), rows, lane);
+    }
+    __syncwarp();  // lane 0 has said how many bytes come
+    shared.tiles.publish(at);
+    at.advance();
+  }
+
+  /// An item that no query sees.
+  __device__ __forceinline__ void load_nothing() {
+    wait_free();
+    if (lane == 0) shared.note(at.slot()).flags = kQueryTileLast;
+    shared.tiles.publish(at);
+    at.advance();
+  }
+
+  __device__ __forceinline__ void load(const Item& item) {
+    const auto walk = Masking::walk(params.backward.call, item);
+    QueryTile tile = walk.next({-1, 0});
+    if (tile.number < 0) return load_nothing();
+    // The first tile may come while the item before still needs its K and V.
+    for (bool is_first = true; tile.number >= 0; is_first = false) {
+      const QueryTile next = walk.next(tile);
+      load_queries(item, tile, next.number < 0);
+      if (is_first) load_keys(item);
+      tile = next;
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    for (ItemRing::Cursor item_at;; item_at.advance()) {
+      shared.items.wait_full(item_at);
+      const Item& item = shared.item(item_at.slot());
+      if (item.is_end) break;
+      if (lane == 0) ptx::mbarrier_arrive(shared.request);
+      load(item);
+      shared.items.release(item_at);
+    }
+    // The barriers end as they began.
+    for (int stage = 0; stage < kConfig.stages; ++stage, at.advance()) wait_free();
+  }
+};
+
+}  // namespace warploom

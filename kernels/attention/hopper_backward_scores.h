@@ -1,0 +1,138 @@
+// A warpgroup's scores in the backward kernels for Hopper, S^T and dP^T of 64 keys x some queries: what becomes of
+// them.
+//
+// A thread holds keys lane / 4 and lane / 4 + 8 of its warp's 16, of the queries 8 n + 2 (lane mod 4) + j:
+// s[0][n][2 * half + j]. Packed, they are the A operand of P^T dO and dS^T Q as they stand: p[k][half + 2 (n mod 2)]
+// with n = 2 k + ..., the fragments of mma.m16n8k16 (geometry/fragment.h).
+#pragma once
+
+#include "attention/backward_score.h"
+#include "attention/backward_visibility.h"
+#include "attention/call.h"
+#include "geometry/swizzle.h"
+#include "ptx/shared_memory.h"
+#include "ptx/stmatrix.h"
+#include "ptx/types.h"
+
+namespace warploom {
+
+using ptx::uint32;
+
+template <int Queries>
+using TransposedScores = float[1][Queries / 8][4];
+template <int Queries>
+using PackedScores = uint32[Queries / 16][4];
+
+template <int Blocks>
+__device__ __forceinline__ float (&flat(float (&scores)[1][Blocks][4]))[4 * Blocks] {
+  return reinterpret_cast<float(&)[4 * Blocks]>(scores);
+}
+
+/// From S and dP to P and dS. terms: in shared memory, of the first query: SoftmaxRowTerms, or 1 / divisor where
+/// divisors go by row. Exact: HSTU by the sigmoid, whatever the scores are. Halved: HSTU's S is z / 2 already.
+template <bool Softmax, bool Capped, bool Exact, bool Halved, int Blocks>
+__device__ __forceinline__ void apply_score(const AttentionCall& call, float (&s)[1][Blocks][4],
+                                            float (&dp)[1][Blocks][4], const float* terms) {
+  const int pair = threadIdx.x % 4;
+  if constexpr (Softmax) {
+    apply_softmax<Capped>({call.alpha, call.softcap}, s, dp, [&](int, int n, int i) {
+      const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + pair];  // lse, delta of two queries
+      return i % 2 == 0 ? float2{rows.x, rows.y} : float2{rows.z, rows.w};
+    });
+  } else {
+    apply_hstu<Exact, Halved>(call.alpha, s, dp);
+    if (call.divisor_rows == nullptr) return;
+#pragma unroll
+    for (int n = 0; n < Blocks; ++n) {
+      const float2 factor = reinterpret_cast<const float2*>(terms)[n * 4 + pair];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        s[0][n][i] *= i % 2 == 0 ? factor.x : factor.y;
+        dp[0][n][i] *= i % 2 == 0 ? factor.x : factor.y;
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ uint32 select_signs(uint32 a, uint32 b, uint32 selector) {
+  uint32 result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selector));
+  return result;
+}
+
+/// For each pair of scores all bits, or none, of those that are visible: body(k, i, mask) for p[k][i]. visible: of the
+/// first query, the word of the 32 keys that the warp's 16 are among; first_bit: of its keys, 0 or 16.
+template <int Queries, typename Body>
+__device__ __forceinline__ void for_each_visible(const uint32* visible, int first_bit, Body body) {
+  const int lane = threadIdx.x % 32;
+  // The bits of the two keys come to the tops of the bytes 2 and 3, whose signs prmt spreads.
+  const int shift = 23 - first_bit - lane / 4;
+#pragma unroll
+  for (int n = 0; n < Queries / 8; ++n) {
+    const uint2 words = reinterpret_cast<const uint2*>(visible)[n * 4 + lane % 4];
+    const uint32 a = words.x << shift, b = words.y << shift;
+    body(n / 2, n % 2 * 2, select_signs(a, b, 0xEEAAu));
+    body(n / 2, n % 2 * 2 + 1, select_signs(a, b, 0xFFBBu));
+  }
+}
+
+template <typename Element, int Blocks>
+__device__ __forceinline__ void pack_scores(uint32 (&packed)[Blocks / 2][4], float (&scores)[1][Blocks][4]) {
+  const float(&x)[4 * Blocks] = flat(scores);
+#pragma unroll
+  for (int i = 0; i < 2 * Blocks; ++i) packed[i / 4][i % 4] = ptx::pack<Element>(x[2 * i], x[2 * i + 1]);
+}
+
+/// Writes a warp's 16 keys into a (query, key) tile of `rows` queries: panel and chunk of the keys, row of the first
+/// query.
+template <int Steps>
+__device__ __forceinline__ void store_transposed(uint32 tile, int rows, int first_query, int first_key,
+                                                 const uint32 (&packed)[Steps][4]) {
+  // Lane l addresses row l mod 8 of block l / 8: of 8 keys, then of the other 8, then of the next 8 queries.
+  const int lane = threadIdx.x % 32;
+  const int query = first_query + lane / 16 * 8 + lane % 8;
+  const uint32 address = tile + geometry::swizzled_offset(rows, query, first_key / 8 + lane / 8 % 2);
+#pragma unroll
+  for (int k = 0; k < Steps; ++k) {
+    ptx::stmatrix_x4_trans(address + k * 16 * geometry::kPanelRowBytes, packed[k][0], packed[k][1], packed[k][2],
+                           packed[k][3]);
+  }
+}
+
+/// float16 only: the powers of two by which a warp's P and dS are divided before they are rounded, since both may pass
+/// 65504 where the gradients do not. They only grow.
+struct WarpExponents {
+  int probability = 0, gradient = 0;
+};
+
+template <int Count>
+__device__ __forceinline__ void scale_all(float (&values)[Count], float factor) {
+#pragma unroll
+  for (float& x : values) x *= factor;
+}
+
+template <int Count>
+__device__ __forceinline__ float largest_magnitude(const float (&values)[Count]) {
+  float largest = 0;
+#pragma unroll
+  for (const float x : values) largest = fmaxf(largest, fabsf(x));
+  return largest;
+}
+
+/// Makes one exponent large enough for the warp's values, divides them by it, and the sums to come by what it grew.
+template <int Count, int SumCount>
+__device__ __forceinline__ void fit_float16(float (&values)[Count], float (&sums)[SumCount], int& exponent) {
+  const float largest = largest_magnitude(values);
+  if (exponent == 0 && !__any_sync(kAllLanes, largest > kFitsFloat16)) return;
+  float of_warp = largest;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    of_warp = fmaxf(of_warp, __shfl_xor_sync(kAllLanes, of_warp, offset));
+  }
+  const int old = exponent;
+  if (of_warp > kFitsFloat16 * power_of_two(old)) exponent = float16_exponent(of_warp, old);
+  scale_all(sums, power_of_two(old - exponent));
+  scale_all(values, power_of_two(-exponent));
+}
+
+}  // namespace warploom

@@ -1,0 +1,185 @@
+// The protocol of the one-pass backward kernel for Hopper (kernels/attention/attention_backward_hopper.cu): a scheduler
+// warp that hands out work items, a loader warp for K and V (one slot) and for the tiles of Q and dO, and consumers
+// that exchange their parts of dS through two score tiles, of which each reads all parts one step late.
+#pragma once
+
+#include "pipeline/attention_protocols.h"
+
+namespace warploom::pipeline {
+
+/// A score tile has a part for each consumer, which writes it and arrives on the full barrier.
+struct ScoreRing {
+  int first_part = 0, first_full = 0, first_empty = 0, parts = 0;
+  static constexpr int kTiles = 2;
+};
+
+WARPLOOM_HD constexpr ScoreRing add_score_ring(Protocol& p, int consumers) {
+  const ScoreRing ring{p.num_slots, p.num_mbarriers, p.num_mbarriers + ScoreRing::kTiles, consumers};
+  for (int tile = 0; tile < ScoreRing::kTiles; ++tile) {
+    for (int part = 0; part < consumers; ++part) p.add_slot({"dS", tile, part});
+  }
+  for (int tile = 0; tile < ScoreRing::kTiles; ++tile) p.add_mbarrier({"dS_full", tile}, consumers);
+  for (int tile = 0; tile < ScoreRing::kTiles; ++tile) p.add_mbarrier({"dS_empty", tile}, consumers);
+  return ring;
+}
+
+/// dS of step `step`, counted over all items: this consumer's part.
+template <class Actor>
+WARPLOOM_HD constexpr void write_scores(Actor& consumer, const ScoreRing& ring, int step, int who) {
+  const int tile = step % ScoreRing::kTiles, round = step / ScoreRing::kTiles;
+  consumer.wait(ring.first_empty + tile, round - 1);
+  consumer.write(ring.first_part + tile * ring.parts + who, step);
+  consumer.arrive(ring.first_full + tile, round);
+}
+
+/// dQ of that step, from all parts.
+template <class Actor>
+WARPLOOM_HD constexpr void read_scores(Actor& consumer, const ScoreRing& ring, int step) {
+  const int tile = step % ScoreRing::kTiles, round = step / ScoreRing::kTiles;
+  consumer.wait(ring.first_full + tile, round);
+  for (int part = 0; part < ring.parts; ++part) consumer.read_begin(ring.first_part + tile * ring.parts + part, step);
+  for (int part = 0; part < ring.parts; ++part) consumer.read_end(ring.first_part + tile * ring.parts + part, step);
+  consumer.arrive(ring.first_empty + tile, round);
+}
+
+/// Tiles of Q and dO: a full mbarrier a stage, and a named barrier by which all lanes of the consumers release it, who
+/// have read what the loader tells about its rows.
+struct TileRing {
+  int stages = 0, first_slot = 0, first_full = 0, first_free = 0;
+};
+
+/// A role's place in it.
+struct TileCursor {
+  int passed = 0;
+
+  WARPLOOM_HD constexpr int stage(const TileRing& ring) const { return passed % ring.stages; }
+  WARPLOOM_HD constexpr int round(const TileRing& ring) const { return passed / ring.stages; }
+};
+
+WARPLOOM_HD constexpr TileRing add_tile_ring(Protocol& p, int stages, int consumers) {
+  const TileRing ring{stages, p.num_slots, p.num_mbarriers, p.num_named};
+  for (int s = 0; s < stages; ++s) {
+    p.add_slot({"tile", s});
+    p.add_mbarrier({"tile_full", s}, 1);
+    p.add_named_barrier({"tile_free", s}, consumers * kWarpgroup + kWarp, kFirstStageId + s);
+  }
+  return ring;
+}
+
+template <class Actor>
+WARPLOOM_HD constexpr void wait_free(Actor& loader, const TileRing& ring, const TileCursor& at) {
+  if (at.round(ring) > 0) loader.sync(ring.first_free + at.stage(ring));
+}
+
+/// A tile, or the note that an item sees none.
+template <class Actor>
+WARPLOOM_HD constexpr void fill(Actor& loader, const TileRing& ring, TileCursor& at, bool is_tile) {
+  const int full = ring.first_full + at.stage(ring);
+  wait_free(loader, ring, at);
+  if (is_tile) {
+    loader.expect(full, at.round(ring), 1);
+    loader.load(ring.first_slot + at.stage(ring), at.passed, full, at.round(ring));
+  } else {
+    loader.arrive(full, at.round(ring));
+  }
+  ++at.passed;
+}
+
+struct BackwardRings {
+  Ring items, keys;
+  TileRing tiles;
+  int request = 0;  ///< mbarrier: the loader has come to the last item
+  ScoreRing scores;
+};
+
+template <class Actor>
+WARPLOOM_HD constexpr void schedule_backward(Actor& scheduler, const BackwardRings& rings) {
+  Cursor at;
+  for (int item = 0; scheduler.has_tile(item); ++item) {
+    store(scheduler, rings.items, at);
+    scheduler.wait(rings.request, item);
+  }
+  store(scheduler, rings.items, at);  // the end
+}
+
+/// K and V come after the first query tile, which needs not wait for the item before.
+template <class Actor>
+WARPLOOM_HD constexpr void load_backward(Actor& loader, const BackwardRings& rings) {
+  Cursor item_at, key_at;
+  TileCursor at;
+  for (int item = 0;; ++item) {
+    wait_full(loader, rings.items, item_at);
+    if (!loader.has_tile(item)) break;
+    loader.arrive(rings.request, item);
+    for (int j = 0; j < loader.steps(item); ++j) {
+      fill(loader, rings.tiles, at, true);
+      if (j == 0) fill(loader, rings.keys, key_at);
+    }
+    if (loader.steps(item) == 0) fill(loader, rings.tiles, at, false);
+    release(loader, rings.items, item_at);
+  }
+  // The named barriers end as they began.
+  for (int stage = 0; stage < rings.tiles.stages; ++stage, ++at.passed) wait_free(loader, rings.tiles, at);
+}
+
+template <class Actor>
+WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings& rings, int who) {
+  const TileRing& tiles = rings.tiles;
+  Cursor item_at, key_at;
+  TileCursor at;
+  int step = 0;  // over all items
+  const auto wait_tile = [&] { consumer.wait(tiles.first_full + at.stage(tiles), at.round(tiles)); };
+  const auto release_tile = [&] {
+    consumer.signal(tiles.first_free + at.stage(tiles));
+    ++at.passed;
+  };
+  for (int item = 0;; ++item) {
+    wait_full(consumer, rings.items, item_at);
+    if (!consumer.has_tile(item)) break;
+    const int steps = consumer.steps(item);
+    wait_tile();
+    if (steps == 0) {
+      release_tile();
+    } else {
+      wait_full(consumer, rings.keys, key_at);
+      begin_read(consumer, rings.keys, key_at);
+      for (int j = 0; j < steps; ++j) {
+        if (j > 0) wait_tile();
+        consumer.read_begin(tiles.first_slot + at.stage(tiles), at.passed);
+        consumer.activate(j);
+        write_scores(consumer, rings.scores, step, who);
+        consumer.read_end_older(tiles.first_slot + at.stage(tiles), at.passed);
+        release_tile();
+        if (j > 0) read_scores(consumer, rings.scores, step - 1);
+        ++step;
+      }
+      read_scores(consumer, rings.scores, step - 1);
+      end_read(consumer, rings.keys, key_at);
+      release(consumer, rings.keys, key_at);
+    }
+    consumer.epilogue(item);
+    release(consumer, rings.items, item_at);
+  }
+}
+
+WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
+  Protocol p(n);
+  BackwardRings rings;
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1);
+  rings.keys = add_ring(p, "KV", "KV_full", "KV_empty", 1, n.consumers);
+  rings.tiles = add_tile_ring(p, n.stages, n.consumers);
+  rings.request = p.num_mbarriers;
+  p.add_mbarrier({"request"}, 1);
+  rings.scores = add_score_ring(p, n.consumers);
+  Recorder scheduler = p.add_role({"scheduler"}, kWarp);
+  schedule_backward(scheduler, rings);
+  Recorder loader = p.add_role({"loader"}, kWarp);
+  load_backward(loader, rings);
+  for (int c = 0; c < n.consumers; ++c) {
+    Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
+    consume_backward(consumer, rings, c);
+  }
+  return p;
+}
+
+}  // namespace warploom::pipeline

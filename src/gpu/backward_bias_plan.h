@@ -1,0 +1,33 @@
+// The gradient of a bias in a backward call's plan: what the main kernel writes itself, and the kernels that sum the
+// rest.
+#pragma once
+
+#include "attention/backward_bias_config.h"
+#include "gpu/backward_around.h"
+#include "gpu/plan.h"
+
+namespace warploom::gpu {
+
+extern const KernelFamily kMmaBackwardBias;
+extern const KernelFamily kBackwardTableSums;
+
+BackwardBiasConfig mma_backward_bias_config(const ConfigKey& key);
+
+/// Who computes the gradient of the call's bias.
+enum class BiasGradientBy {
+  nobody,       ///< there is no bias, or none is wanted
+  main_kernel,  ///< stored, and each pair has an element of its own
+  sums,         ///< stored, shared by sequences or heads
+  tables,       ///< bucketed
+};
+BiasGradientBy bias_gradient_by(const warploom_attention& call);
+
+/// Fills in what the kernels read of the gradient; scratch memory is asked for in bias_sums.record_bytes. Error:
+/// runtime_error where no tile fits the device.
+Status fill_bias_gradient(const warploom_attention& call, const DeviceInfo& device, BackwardParams& params);
+
+/// The launches that sum it. Error: runtime_error for more CTAs than one launch takes.
+Status add_bias_sums(const warploom_attention& call, const DeviceInfo& device, const BackwardParams& params,
+                     GpuPlan& plan);
+
+}  // namespace warploom::gpu

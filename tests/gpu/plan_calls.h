@@ -1,0 +1,55 @@
+// What the tests of plans share: devices that need not be there, and calls on them. Planning reads none of a call's
+// pointers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "gpu/plan.h"
+#include "gpu/reference_device.h"
+#include "warploom/warploom.h"
+
+namespace warploom::gpu {
+
+inline DeviceInfo device_of(const char* architecture) {
+  return *reference_device(*parse_architecture(architecture));
+}
+
+alignas(16) inline char nowhere[16];
+
+/// A jagged, causal HSTU forward call in bfloat16 of sequences of one length; its tensors are not set.
+inline warploom_attention jagged_call(int64_t batch, int64_t length, int64_t heads, int64_t head_dim) {
+  warploom_attention call;
+  warploom_attention_init(&call);
+  call.device = WARPLOOM_CUDA;
+  call.dtype = WARPLOOM_BFLOAT16;
+  call.batch = batch;
+  call.heads = call.key_heads = heads;
+  call.head_dim = call.value_dim = head_dim;
+  call.total_q = call.total_k = batch * length;
+  call.max_seqlen_q = call.max_seqlen_k = length;
+  call.cu_seqlens_q = nowhere;
+  call.right = 0;
+  return call;
+}
+
+/// Contiguous rows for some of the call's tensors.
+inline void give_rows(const warploom_attention& call, std::initializer_list<warploom_tensor*> tensors) {
+  for (warploom_tensor* tensor : tensors) {
+    tensor->data = nowhere;
+    tensor->row_stride = call.heads * call.head_dim;
+    tensor->head_stride = call.head_dim;
+  }
+}
+
+/// The kernels that a plan launches, in order.
+using Families = std::vector<const KernelFamily*>;
+inline Families families_of(const GpuPlan& plan) {
+  Families result;
+  for (int n = 0; n < plan.launch_count; ++n) result.push_back(plan.launches[static_cast<size_t>(n)].family);
+  return result;
+}
+
+}  // namespace warploom::gpu
