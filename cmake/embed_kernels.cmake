@@ -27,7 +27,7 @@ foreach(file IN LISTS files)
   if(text MATCHES "\\)warploom\"")
     message(FATAL_ERROR "${ROOT}/${file} contains )warploom\", the end of the literal that embeds it; write it differently")
   endif()
-  string(APPEND entries "    {\"${file}\", R\"warploom(${text})warploom\"},\n")
+  string(APPEND entries "    {\"${file}\", R\"warploom(${text})warploom\"sv},\n")
 endforeach()
 # The first element only makes the array non-empty while kernels/ is; kernel_files() leaves it out.
 file(WRITE ${OUTPUT} "// Written by cmake/embed_kernels.cmake from kernels/.
@@ -35,6 +35,8 @@ file(WRITE ${OUTPUT} "// Written by cmake/embed_kernels.cmake from kernels/.
 
 namespace warploom::gpu {
 namespace {
+// With its length: counting characters at compile time outlasts clang's patience.
+using namespace std::string_view_literals;
 constexpr KernelFile files[] = {
     {},
 ${entries}};
