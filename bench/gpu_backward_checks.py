@@ -10,7 +10,7 @@ import torch
 import warploom as wl
 from gpu_backward_reference import Gradients
 from gpu_cases import BACKWARD_PROBLEMS, BACKWARD_SPECIAL_CHECKS, Problem
-from gpu_checks import DEVICE, _int32, _layout, build
+from gpu_checks import DEVICE, _cumulative, _layout, _registered, _same, build
 from gpu_reference import Inputs, Verdict
 from torch import Tensor
 
@@ -91,67 +91,39 @@ def bias_tensors(call: dict[str, Any]) -> list[Tensor]:
 # --- checks that are no single problem --------------------------------------------------------------------------------
 
 
-def _verdict(ok: bool, message: str) -> Verdict:
-    return Verdict(ok, 0.0 if ok else 1.0, 0.0, "" if ok else message)
-
-
 def _tensors(*shape: int, count: int = 4, seed: int = 3) -> list[Tensor]:
     generator = torch.Generator(device=DEVICE).manual_seed(seed)
     return [torch.randn(shape, generator=generator, device=DEVICE).bfloat16() for _ in range(count)]
 
 
-def _lengths(*lengths: int) -> Tensor:
-    total, sums = 0, [0]
-    for length in lengths:
-        total += length
-        sums.append(total)
-    return _int32(sums)
-
-
 def autograd() -> Verdict:
     """out.backward() gives what the function without autograd gives."""
     q, k, v, dout = _tensors(200, 2, 64)
-    cu = _lengths(70, 130)
+    cu = _cumulative((70, 130))
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     out = wl.hstu_attention(*leaves, cu, deterministic=True, max_seqlen_q=130, max_seqlen_k=130)
     out.backward(dout)
     expected = wl.hstu_attention_backward(dout, q, k, v, cu, deterministic=True, max_seqlen_q=130, max_seqlen_k=130)
     same = all(torch.equal(leaf.grad, x) for leaf, x in zip(leaves, expected[:3], strict=True) if leaf.grad is not None)
-    return _verdict(same and all(leaf.grad is not None for leaf in leaves), "autograd's gradients differ")
+    return _same(same and all(leaf.grad is not None for leaf in leaves), "autograd's gradients differ")
 
 
 def opcheck() -> Verdict:
     from warploom._arguments import flatten, hstu_extras
 
     q, k, v, dout = _tensors(200, 2, 64)
-    cu = _lengths(70, 130)
+    cu = _cumulative((70, 130))
     flat = flatten(q, k, v, cu, None, wl.Mask.causal(), None, None, 130, 130, None, None, True, False) + hstu_extras(
         10.0, True
     )
-    results = torch.library.opcheck(
-        torch.ops.warploom.hstu_attention_backward.default,
-        (dout, *flat, [False, False, False]),
-        test_utils=("test_schema", "test_faketensor"),
-        raise_exception=False,
-    )
     leaves = tuple(x.clone().requires_grad_() for x in (q, k, v))
-    results |= {
-        f"forward {name}": result
-        for name, result in torch.library.opcheck(
-            torch.ops.warploom.hstu_attention.default,
-            (*leaves, *flat[3:]),
-            test_utils=("test_autograd_registration", "test_aot_dispatch_dynamic"),
-            raise_exception=False,
-        ).items()
-    }
-    bad = {name: result for name, result in results.items() if result != "SUCCESS"}
-    return _verdict(not bad, f"{bad}")
+    return _registered("hstu", (dout, *flat, [False, False, False]), (*leaves, *flat[3:]))
 
 
 def torch_compile() -> Verdict:
     """A compiled training step without a graph break gives the eager gradients."""
     q, k, v, dout = _tensors(200, 2, 64)
-    cu = _lengths(70, 130)
+    cu = _cumulative((70, 130))
 
     def step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out = wl.hstu_attention(q * 1.0, k, v, cu, deterministic=True, max_seqlen_q=130, max_seqlen_k=130)
@@ -163,13 +135,13 @@ def torch_compile() -> Verdict:
         function(*leaves).backward()
         gradients.append([leaf.grad for leaf in leaves])
     same = all(torch.equal(a, b) for a, b in zip(*gradients, strict=True) if a is not None and b is not None)
-    return _verdict(same, "a compiled step's gradients differ")
+    return _same(same, "a compiled step's gradients differ")
 
 
 def graph_capture() -> Verdict:
     """Scratch memory is allocated inside the graph; a replay sees new values."""
     q, k, v, dout = _tensors(200, 2, 64)
-    cu = _lengths(70, 130)
+    cu = _cumulative((70, 130))
 
     def call() -> Any:
         return wl.hstu_attention_backward(
@@ -190,15 +162,15 @@ def graph_capture() -> Verdict:
         torch.cuda.synchronize()
         expected = call()
         if not all(torch.equal(a, b) for a, b in zip(captured[:3], expected[:3], strict=True)):
-            return _verdict(False, "a replayed graph differs from the call")
+            return _same(False, "a replayed graph differs from the call")
         if not torch.allclose(added.dq.float(), expected.dq.float(), rtol=0.02, atol=0.02):
-            return _verdict(False, "a replayed graph's sums for dq are wrong")
-    return _verdict(True, "")
+            return _same(False, "a replayed graph's sums for dq are wrong")
+    return _same(True, "")
 
 
 def nan_stays_in_its_sequence() -> Verdict:
     q, k, v, dout = _tensors(300, 2, 64)
-    cu = _lengths(100, 130, 70)
+    cu = _cumulative((100, 130, 70))
 
     def call() -> Any:
         return wl.hstu_attention_backward(
@@ -210,7 +182,7 @@ def nan_stays_in_its_sequence() -> Verdict:
         x[100:230] = float("nan")
     dirty = call()
     outside = [0, *range(1, 100), *range(230, 300)]
-    return _verdict(
+    return _same(
         all(torch.equal(a[outside], b[outside]) for a, b in zip(clean[:3], dirty[:3], strict=True)),
         "NaN of one sequence reaches another",
     )
@@ -229,9 +201,9 @@ def independent_of_the_batch() -> Verdict:
             max_seqlen_k=longest,
         )
 
-    whole = call(slice(0, 300), _lengths(100, 130, 70), 130)
-    alone = call(slice(100, 230), _lengths(130), 500)
-    return _verdict(
+    whole = call(slice(0, 300), _cumulative((100, 130, 70)), 130)
+    alone = call(slice(100, 230), _cumulative((130,)), 500)
+    return _same(
         all(torch.equal(a[100:230], b) for a, b in zip(whole[:3], alone[:3], strict=True)),
         "a sequence's gradients depend on the batch around it",
     )
@@ -258,7 +230,7 @@ def bias_autograd() -> Verdict:
     """out.backward() fills the gradient of every bias tensor that wants one, and of no other, with what the function
     without autograd gives."""
     q, k, v, dout = _tensors(200, 2, 64)
-    cu = _lengths(70, 130)
+    cu = _cumulative((70, 130))
     options: dict[str, Any] = {"deterministic": True, "max_seqlen_q": 130, "max_seqlen_k": 130}
     for name, bias in _biases(130, 200).items():
         expected = wl.hstu_attention_backward(dout, q, k, v, cu, bias=bias, **options).dbias
@@ -269,18 +241,18 @@ def bias_autograd() -> Verdict:
         wl.hstu_attention(q, k, v, cu, bias=bias, **options).backward(dout)
         for leaf, x in zip(leaves, expected, strict=True):
             if leaf.grad is None or not torch.equal(leaf.grad, x):
-                return _verdict(False, f"{name}: autograd's gradient differs")
+                return _same(False, f"{name}: autograd's gradient differs")
     _, time = leaves
     leaves[0].requires_grad_(False)
     time.grad = None
     wl.hstu_attention(q, k, v, cu, bias=bias, **options).backward(dout)
-    return _verdict(time.grad is not None and torch.equal(time.grad, expected[1]), "one table's gradient alone differs")
+    return _same(time.grad is not None and torch.equal(time.grad, expected[1]), "one table's gradient alone differs")
 
 
 def bias_does_not_leak() -> Verdict:
     """NaN and infinity where nothing is visible change no bit of any gradient."""
     q, k, v, dout = _tensors(200, 2, 64)
-    cu = _lengths(70, 130)
+    cu = _cumulative((70, 130))
     for name, bias in _biases(130, 200).items():
         if name == "bucketed":
             continue
@@ -303,16 +275,16 @@ def bias_does_not_leak() -> Verdict:
             found.append(wl.hstu_attention_backward(dout, q, k, v, cu, **call))
         for other in found[1:]:
             if not all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True)):
-                return _verdict(False, f"{name}: what is not visible reaches a gradient")
+                return _same(False, f"{name}: what is not visible reaches a gradient")
         if found[0].dbias[~visible].abs().sum() != 0:
-            return _verdict(False, f"{name}: the gradient is not 0 where nothing is visible")
-    return _verdict(True, "")
+            return _same(False, f"{name}: the gradient is not 0 where nothing is visible")
+    return _same(True, "")
 
 
 def bias_graph_capture() -> Verdict:
     """Every form captured; a replay sees new values."""
     q, k, v, dout = _tensors(200, 2, 64)
-    cu = _lengths(70, 130)
+    cu = _cumulative((70, 130))
     biases = _biases(130, 200)
 
     def call() -> list[Tensor]:
@@ -332,13 +304,13 @@ def bias_graph_capture() -> Verdict:
     graph.replay()
     torch.cuda.synchronize()
     same = all(torch.equal(a, b) for a, b in zip(captured, call(), strict=True))
-    return _verdict(same, "a replayed graph differs from the call")
+    return _same(same, "a replayed graph differs from the call")
 
 
 def bias_large_table() -> Verdict:
     """A table of more times than a pass sums and than shared memory holds, as far as the buckets of a short one."""
     q, k, v, dout = _tensors(200, 2, 64)
-    cu = _lengths(70, 130)
+    cu = _cumulative((70, 130))
     times = torch.randint(0, 40, (200,), generator=torch.Generator().manual_seed(2)).cumsum(0).to(DEVICE)
     table = torch.randn(2, 700, device=DEVICE)
     thresholds = torch.arange(1, 700, device=DEVICE) * 3

@@ -12,7 +12,7 @@ from typing import Any
 import gpu_bias_reference
 import torch
 from gpu_cases import Problem
-from gpu_reference import FLOOR, SMALLEST, UNIT, Inputs, Verdict, scores
+from gpu_reference import SMALLEST, UNIT, Inputs, Verdict, absent_rows, judge_rows, scores
 from torch import Tensor
 
 
@@ -198,15 +198,6 @@ def judge(problem: Problem, inputs: Inputs, dout: Tensor, out: Tensor | None, ac
     return worst
 
 
-def absent_rows(slots: list[int], used: list[int], like: Tensor) -> Tensor:
-    absent = torch.ones(like.shape[0], dtype=torch.bool)
-    first = 0
-    for slot, length in zip(slots, used, strict=True):
-        absent[first : first + length] = False
-        first += slot
-    return absent.to(like.device)
-
-
 def _judge_one(
     problem: Problem,
     exact: Tensor,
@@ -222,28 +213,9 @@ def _judge_one(
         return Verdict(False, 1.0, 0.0, "rows that belong to nobody are not 0")
     if exact.numel() == 0:
         return Verdict(True, 0.0, 0.0)
-    norm = exact.norm().item()
     rows = (found - exact).norm(dim=2)
     if problem.constant_score is not None:  # the tail's own rule: within 5e-3
-        error = rows.norm().item() / max(norm, 1e-300)
+        error = rows.norm().item() / max(exact.norm().item(), 1e-300)
         return Verdict(error <= 5e-3, error, 5e-3, "" if error <= 5e-3 else "relative error")
     errors = [draw.double() - exact for draw in draws]
-    floor = FLOOR * magnitude.norm(dim=2)
-    drawn_rows = torch.stack([error.norm(dim=2) for error in errors]).max(dim=0).values
-    row_limits = torch.maximum(torch.maximum(1.1 * drawn_rows, 2 * bound.sum(dim=2).sqrt()), floor)
-    n = max(1, int((magnitude.norm(dim=2) > 0).sum()))
-    limit = 1.1 * (1 + n**-0.5) * max(error.norm().item() for error in errors)
-    if n <= 4:  # a few numbers
-        limit = max(limit, bound.sum().sqrt().item())
-    limit = max(limit, floor.norm().item())
-    error_norm = rows.norm().item()
-    scale = norm if norm > 0 else 1.0
-    verdict = Verdict(error_norm <= limit, error_norm / scale, limit / scale)
-    excess = rows - row_limits
-    if excess.max() > 0:
-        row, head = divmod(int(excess.argmax()), excess.shape[1])
-        verdict.ok = False
-        verdict.message = f"row {row} head {head}: error {rows[row, head]:.3e}, limit {row_limits[row, head]:.3e}"
-    elif not verdict.ok:
-        verdict.message = f"the whole tensor is past its limit: {verdict.error:.3e} of {verdict.limit:.3e}"
-    return verdict
+    return judge_rows(exact, bound, magnitude, errors, rows)

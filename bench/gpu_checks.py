@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gpu_reference
@@ -292,7 +292,7 @@ def _int32(values: Any) -> Tensor:
     return torch.tensor(list(values), dtype=torch.int32, device=DEVICE)
 
 
-def _cumulative(lengths: list[int], dtype: torch.dtype) -> Tensor:
+def _cumulative(lengths: Sequence[int], dtype: torch.dtype = torch.int32) -> Tensor:
     total, sums = 0, [0]
     for length in lengths:
         total += length
@@ -301,6 +301,27 @@ def _cumulative(lengths: list[int], dtype: torch.dtype) -> Tensor:
 
 
 # --- checks that are no single problem --------------------------------------------------------------------------------
+
+
+def _registered(operator: str, backward: tuple[Any, ...], forward: tuple[Any, ...]) -> Verdict:
+    """torch.library.opcheck of "hstu" or "softmax" attention; forward: with leaves that need a gradient."""
+    results = torch.library.opcheck(
+        getattr(torch.ops.warploom, f"{operator}_attention_backward").default,
+        backward,
+        test_utils=("test_schema", "test_faketensor"),
+        raise_exception=False,
+    )
+    results |= {
+        f"forward {name}": result
+        for name, result in torch.library.opcheck(
+            getattr(torch.ops.warploom, f"{operator}_attention").default,
+            forward,
+            test_utils=("test_autograd_registration", "test_aot_dispatch_dynamic"),
+            raise_exception=False,
+        ).items()
+    }
+    bad = {name: result for name, result in results.items() if result != "SUCCESS"}
+    return _same(not bad, f"{bad}")
 
 
 def _same(condition: bool, message: str) -> Verdict:

@@ -172,12 +172,11 @@ def judge(problem: Problem, inputs: Inputs, actual: Tensor, lse: Tensor | None =
     found = actual.double()
     if not torch.isfinite(found).all():
         return Verdict(False, float("inf"), 0.0, f"{int((~torch.isfinite(found)).sum())} elements are not finite")
-    absent = _absent_rows(inputs)
+    absent = absent_rows(inputs.slots_q, inputs.used_q, inputs.q)
     if found[absent].abs().sum() != 0:
         return Verdict(False, 1.0, 0.0, "rows that belong to nobody are not 0")
     if exact.numel() == 0:
         return Verdict(True, 0.0, 0.0)
-    norm = exact.norm().item()
     rows = (found - exact).norm(dim=2)
     if problem.constant_score is not None:  # the tail's own rule: each row within 5e-3
         worst = (rows / exact.norm(dim=2).clamp_min(1e-300)).max().item()
@@ -186,6 +185,15 @@ def judge(problem: Problem, inputs: Inputs, actual: Tensor, lse: Tensor | None =
     draws = [
         forward(problem, inputs, torch.float32, factor).out.double() - exact for factor in (None, generator, generator)
     ]
+    verdict = judge_rows(exact, bound, magnitude, draws, rows)
+    if verdict.ok and lse is not None:
+        judge_lse(reference, lse.double(), verdict)
+    return verdict
+
+
+def judge_rows(exact: Tensor, bound: Tensor, magnitude: Tensor, draws: list[Tensor], rows: Tensor) -> Verdict:
+    """Section 8's limits for a tensor and for each of its rows. exact, bound, magnitude, draws (each draw's error):
+    (rows, heads, dim); rows: the error of each."""
     floor = FLOOR * magnitude.norm(dim=2)
     drawn_rows = torch.stack([draw.norm(dim=2) for draw in draws]).max(dim=0).values
     row_limits = torch.maximum(torch.maximum(1.1 * drawn_rows, 2 * bound.sum(dim=2).sqrt()), floor)
@@ -194,7 +202,7 @@ def judge(problem: Problem, inputs: Inputs, actual: Tensor, lse: Tensor | None =
     if n <= 4:  # a few numbers
         limit = max(limit, bound.sum().sqrt().item())
     limit = max(limit, floor.norm().item())
-    error = rows.norm().item()
+    error, norm = rows.norm().item(), exact.norm().item()
     scale = norm if norm > 0 else 1.0
     verdict = Verdict(error <= limit, error / scale, limit / scale)
     excess = rows - row_limits
@@ -203,9 +211,7 @@ def judge(problem: Problem, inputs: Inputs, actual: Tensor, lse: Tensor | None =
         verdict.ok = False
         verdict.message = f"row {row} head {head}: error {rows[row, head]:.3e}, limit {row_limits[row, head]:.3e}"
     elif not verdict.ok:
-        verdict.message = "the whole tensor is past its limit"
-    if verdict.ok and lse is not None:
-        judge_lse(reference, lse.double(), verdict)
+        verdict.message = f"the whole tensor is past its limit: {verdict.error:.3e} of {verdict.limit:.3e}"
     return verdict
 
 
@@ -222,10 +228,11 @@ def judge_lse(reference: Results, lse: Tensor, verdict: Verdict) -> None:
         verdict.ok, verdict.message = False, f"LSE of row {row} head {head}: {worst:.2f} of its limit"
 
 
-def _absent_rows(inputs: Inputs) -> Tensor:
-    absent = torch.ones(inputs.q.shape[0], dtype=torch.bool)
+def absent_rows(slots: list[int], used: list[int], like: Tensor) -> Tensor:
+    """Which rows of a tensor are not used or belong to nobody."""
+    absent = torch.ones(like.shape[0], dtype=torch.bool)
     first = 0
-    for slot, used in zip(inputs.slots_q, inputs.used_q, strict=True):
-        absent[first : first + used] = False
+    for slot, length in zip(slots, used, strict=True):
+        absent[first : first + length] = False
         first += slot
-    return absent.to(inputs.q.device)
+    return absent.to(like.device)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import warploom as wl
 from gpu_cases import SPLIT_CHECKS, SPLIT_PROBLEMS
-from gpu_checks import DEVICE, _int32, _same, build, poisoned
+from gpu_checks import DEVICE, _cumulative, _int32, _same, build, poisoned
 from gpu_reference import Verdict
 from torch import Tensor
 
@@ -20,10 +20,6 @@ def run(name: str) -> Verdict:
     return SPLIT[name]()
 
 
-def _lengths(lengths: tuple[int, ...]) -> Tensor:
-    return _int32([sum(lengths[:n]) for n in range(len(lengths) + 1)])
-
-
 def _batch(dtype: torch.dtype) -> list[Tensor]:
     torch.manual_seed(7)
     shapes = ((sum(QUERIES), 4, 64), (sum(KEYS), 2, 64), (sum(KEYS), 2, 64))
@@ -31,7 +27,7 @@ def _batch(dtype: torch.dtype) -> list[Tensor]:
 
 
 def _attend(softmax: bool, tensors: list[Tensor], queries: tuple[int, ...], keys: tuple[int, ...], most: int) -> Tensor:
-    cumulative = (_lengths(queries), _lengths(keys))
+    cumulative = (_cumulative(queries), _cumulative(keys))
     longest = {"max_seqlen_q": max(queries), "max_seqlen_k": most}
     if softmax:
         return wl.softmax_attention(*tensors, *cumulative, mask=wl.Mask.causal(), **longest)

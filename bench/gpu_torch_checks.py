@@ -10,11 +10,10 @@ from typing import Any
 import torch
 import warploom as wl
 from gpu_cases import TORCH_CHECKS
-from gpu_checks import _int32, _same
+from gpu_checks import DEVICE, _cumulative, _int32, _registered, _same
 from gpu_reference import Verdict
 from torch import Tensor
 
-DEVICE = "cuda"
 LONGEST: dict[str, Any] = {"max_seqlen_q": 150, "max_seqlen_k": 150}
 
 
@@ -28,10 +27,6 @@ def _tensors(count: int = 4) -> list[Tensor]:
     made = [torch.randn(200, 2, 64, device=DEVICE).bfloat16() for _ in range(count)]
     made[-1] = torch.randn(200, 3, 64, device=DEVICE).bfloat16()[:, :2]
     return made
-
-
-def _lengths() -> Tensor:
-    return _int32((0, 70, 200))
 
 
 def _attend(softmax: bool, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
@@ -56,7 +51,7 @@ def _equal(found: list[Any], expected: list[Tensor]) -> bool:
 def autograd() -> Verdict:
     """Gradients of both operators, of leaves that need one and only of those."""
     q, k, v, dout = _tensors()
-    cu = _lengths()
+    cu = _cumulative((70, 130))
     for softmax in (False, True):
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
         _attend(softmax, *leaves, cu).backward(dout)
@@ -74,34 +69,18 @@ def softmax_opcheck() -> Verdict:
     from warploom._arguments import flatten, softmax_extras
 
     q, k, v, dout = _tensors()
-    cu = _lengths()
+    cu = _cumulative((70, 130))
     flat = flatten(q, k, v, cu, None, wl.Mask.causal(), None, None, 150, 150, None, None, True, False)
     flat += softmax_extras(None)
     out, lse = wl.softmax_attention(q, k, v, cu, mask=wl.Mask.causal(), return_lse=True, **LONGEST)
-    results = torch.library.opcheck(
-        torch.ops.warploom.softmax_attention_backward.default,
-        (dout, out, lse, *flat, [False, False, False]),
-        test_utils=("test_schema", "test_faketensor"),
-        raise_exception=False,
-    )
     leaves = tuple(x.clone().requires_grad_() for x in (q, k, v))
-    results |= {
-        f"forward {name}": result
-        for name, result in torch.library.opcheck(
-            torch.ops.warploom.softmax_attention.default,
-            (*leaves, *flat[3:]),
-            test_utils=("test_autograd_registration", "test_aot_dispatch_dynamic"),
-            raise_exception=False,
-        ).items()
-    }
-    bad = {name: result for name, result in results.items() if result != "SUCCESS"}
-    return _same(not bad, f"{bad}")
+    return _registered("softmax", (dout, out, lse, *flat, [False, False, False]), (*leaves, *flat[3:]))
 
 
 def backward_side_stream() -> Verdict:
     """Autograd runs backward on the stream of forward: gradients wait for what was queued there."""
     q, k, v, dout = _tensors()
-    cu = _lengths()
+    cu = _cumulative((70, 130))
     for softmax in (False, True):
         expected = _gradients(softmax, q, k, v, dout, cu)
         leaves = [torch.zeros_like(x).requires_grad_() for x in (q, k, v)]
@@ -125,7 +104,7 @@ def graph_of_a_step() -> Verdict:
     """Forward and autograd's backward in one graph; values and lengths change between replays."""
     q, k, v, dout = _tensors()
     for softmax in (False, True):
-        cu = _lengths()
+        cu = _cumulative((70, 130))
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -158,7 +137,7 @@ def graph_of_a_step() -> Verdict:
 def fresh_thread() -> Verdict:
     """A thread that has no current CUDA context yet: the call brings its tensors' device."""
     q, k, v, dout = _tensors()
-    cu = _lengths()
+    cu = _cumulative((70, 130))
     expected = [_attend(True, q, k, v, cu), *_gradients(True, q, k, v, dout, cu)]
     torch.cuda.synchronize()
     found: list[Any] = []
