@@ -9,6 +9,7 @@
 
 #include "attention/backward_score.h"
 #include "attention/backward_visibility.h"
+#include "attention/bias_rows.h"
 #include "attention/hopper_backward_shared.h"
 #include "ptx/fence.h"
 #include "tile/tma_tile.h"
@@ -109,6 +110,12 @@ struct Scheduler {
     at.advance();
   }
 
+  /// The rows to take items for: a bias's gradient may have columns past the keys.
+  __device__ __forceinline__ long long end_of(const Work& work) const {
+    if (!kConfig.bias_gradient || work.sequence >= params.backward.call.sequences) return work.slot_k;
+    return max(work.slot_k, params.backward.bias_gradient.num_columns);
+  }
+
   __device__ __forceinline__ void run() {
     const AttentionCall& call = params.backward.call;
     const long long items = call.schedule.items();
@@ -120,7 +127,7 @@ struct Scheduler {
       if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kKeys);
       __syncwarp();
       long long first_row = shared.item(at.slot()).work.first_row;
-      const long long end = shared.item(at.slot()).work.slot_k;
+      const long long end = end_of(shared.item(at.slot()).work);
       while (first_row < end) {
         const Work& work = shared.item(at.slot()).work;
         pass_on();
@@ -200,6 +207,24 @@ struct Loader {
     key_at.advance();
   }
 
+  /// R, and where its gradient goes. One lane.
+  __device__ __forceinline__ void load_bias(const Work& work, int head, int first_query, int stage,
+                                            uint32 barrier) const {
+    const BiasCall& bias = params.backward.call.bias;
+    const int row = bias_row_of_query(bias, work) + first_query;
+#pragma unroll
+    for (int panel = 0; panel < geometry::panels_of(kKeys); ++panel) {
+      ptx::tma_load<4>(&params.bias, shared.bias(stage) + panel * kQueries * kRowBytes, barrier,
+                       {static_cast<int>(work.first_row) + panel * geometry::kPanelColumns, row,
+                        bias.head_stride == 0 ? 0 : head, bias.batch_stride == 0 ? 0 : work.sequence},
+                       ptx::kEvictFirst);
+    }
+    if constexpr (kConfig.bias_gradient) {
+      shared.bias_note(stage).row = row;
+      shared.bias_note(stage).head = head;
+    }
+  }
+
   /// Q, dO, and what is known of the rows.
   __device__ __forceinline__ void load_queries(const Item& item, QueryTile tile, bool is_last) {
     const Work& work = item.work;
@@ -223,25 +248,29 @@ struct Loader {
         terms[i].delta = call.divisor_rows[batch_row + row];
       }
     }
+    const bool is_short = rows < kQueries;
+    // R has something beside rows that do not exist, too, which must not count.
     const bool is_whole =
+        !(kConfig.dense_bias && is_short) &&
         Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
 
     wait_free();
     const int stage = at.slot();
-    const bool is_short = rows < kQueries;
     if (lane == 0) {
       const uint32 barrier = is_short ? shared.landing : shared.tiles.full(stage);
       // The bytes without an arrival: that follows the notes.
+      constexpr int kBytes = kMap.query_bytes + kMap.dout_bytes + kMap.bias_bytes;
       if (is_short) {
-        ptx::mbarrier_arrive_expect_tx(barrier, kMap.query_bytes + kMap.dout_bytes);
+        ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
       } else {
-        ptx::mbarrier_expect_tx(barrier, kMap.query_bytes + kMap.dout_bytes);
+        ptx::mbarrier_expect_tx(barrier, kBytes);
       }
       const int row = static_cast<int>(work.tensor_q) + first;
       tile::tma_load_rows<kQueries, kConfig.head_dim>(&params.query, shared.query(stage), barrier, row, head,
                                                       item.sequence);
       tile::tma_load_rows<kQueries, kConfig.value_dim>(&params.dout, shared.dout(stage), barrier, row, head,
                                                        item.sequence);
+      if constexpr (kConfig.dense_bias) load_bias(work, head, first, stage, barrier);
       shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
       shared.note(stage).dq_tile =
           static_cast<int>(dq_sums_offset(work.first_q, work.sequence, tile.number,

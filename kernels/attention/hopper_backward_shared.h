@@ -76,6 +76,13 @@ struct Shared {
   __device__ __forceinline__ volatile int& exponent(int buffer, int warp) const {
     return reinterpret_cast<volatile int*>(bytes + kMap.exponents)[buffer * 4 * kConfig.consumers + warp];
   }
+  __device__ __forceinline__ volatile BiasTileNote& bias_note(int stage) const {
+    return reinterpret_cast<volatile BiasTileNote*>(bytes + kMap.bias_notes)[stage];
+  }
+  /// Of a score tile, a consumer's copy.
+  __device__ __forceinline__ volatile BiasTileNote& bias_note(int buffer, int consumer) const {
+    return bias_note(kConfig.stages + buffer * kConfig.consumers + consumer);
+  }
   __device__ __forceinline__ uint32 key() const { return address + kMap.key; }
   __device__ __forceinline__ uint32 value() const { return address + kMap.value; }
   __device__ __forceinline__ uint32 query(int stage) const { return address + kMap.query + stage * kMap.query_bytes; }
@@ -83,6 +90,7 @@ struct Shared {
   __device__ __forceinline__ uint32 score_tile(int buffer) const {
     return address + kMap.scores + buffer * kMap.score_bytes;
   }
+  __device__ __forceinline__ uint32 bias(int stage) const { return address + kMap.bias + stage * kMap.bias_bytes; }
 };
 
 /// A consumer's warp has read a stage; the loader waits until all have.

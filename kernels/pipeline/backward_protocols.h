@@ -162,10 +162,21 @@ WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings
   }
 }
 
-WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
+/// The warp that clears what of a bias's gradient no tile holds: it reads items, and has nothing to wait for in them.
+template <class Actor>
+WARPLOOM_HD constexpr void clear_gradient(Actor& clearer, const BackwardRings& rings) {
+  Cursor at;
+  for (int item = 0;; ++item) {
+    wait_full(clearer, rings.items, at);
+    if (!clearer.has_tile(item)) break;
+    release(clearer, rings.items, at);
+  }
+}
+
+WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears) {
   Protocol p(n);
   BackwardRings rings;
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1);
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1 + clears);
   rings.keys = add_ring(p, "KV", "KV_full", "KV_empty", 1, n.consumers);
   rings.tiles = add_tile_ring(p, n.stages, n.consumers);
   rings.request = p.num_mbarriers;
@@ -175,11 +186,25 @@ WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
   schedule_backward(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
   load_backward(loader, rings);
+  if (clears) {
+    Recorder clearer = p.add_role({"clearer"}, kWarp);
+    clear_gradient(clearer, rings);
+  }
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
     consume_backward(consumer, rings, c);
   }
   return p;
+}
+
+WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
+  return describe_backward(n, /*clears=*/false);
+}
+
+/// With a bias and its gradient: R comes with its tile of Q and dO, and a consumer's part of dS, which is the
+/// gradient's too, is stored by TMA where dQ reads it, and read before the score tile is released.
+WARPLOOM_HD constexpr Protocol hopper_backward_bias(const Sizes& n) {
+  return describe_backward(n, /*clears=*/true);
 }
 
 }  // namespace warploom::pipeline

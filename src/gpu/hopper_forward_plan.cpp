@@ -170,13 +170,6 @@ struct MapShapes {
   TensorMapShape query, key, value;
 };
 
-/// R as a tensor, for its map.
-warploom_tensor bias_tensor(const warploom_bias& bias) {
-  warploom_tensor tensor{};
-  tensor.data = const_cast<void*>(bias.values);
-  return tensor;
-}
-
 /// Whether the kernel can add the call's bias: none, or a dense one that a tensor map describes.
 bool serves_bias(const warploom_attention& call) {
   if (call.bias.kind == WARPLOOM_NO_BIAS) return true;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "gpu/backward_around.h"
+#include "gpu/backward_bias_plan.h"
 #include "gpu/backward_plan.h"
 #include "gpu/choose_plan.h"
 #include "plan_calls.h"
@@ -77,22 +79,94 @@ TEST(HopperBackwardPlan, TakesCallsWithoutABiasThatTensorMapsDescribe) {
   ::unsetenv("WARPLOOM_KERNELS");
 }
 
+/// With a dense bias and its gradient.
+warploom_attention biased_call_of(uint32_t op, int64_t head_dim) {
+  warploom_attention call = call_of(op, 8, 1024, 4, head_dim);
+  give_dense_bias(call, 1024);
+  return call;
+}
+
+TEST(HopperBackwardPlan, TakesADenseBiasThatTensorMapsDescribe) {
+  const auto takes = [](auto change) {
+    warploom_attention call = biased_call_of(WARPLOOM_HSTU, 128);
+    change(call);
+    return is_one_pass(*plan_of(call));
+  };
+  EXPECT_TRUE(takes([](auto&) {}));
+  EXPECT_TRUE(takes([](auto& c) { c.bias.grad = nullptr; }));
+  EXPECT_TRUE(takes([](auto& c) { c.bias.heads = c.bias.batch = 1; })) << "broadcast: summed by another kernel";
+  EXPECT_FALSE(takes([](auto& c) { c.bias.kind = WARPLOOM_PACKED_BIAS; }));
+  EXPECT_FALSE(takes([](auto& c) { c.bias.dtype = WARPLOOM_FLOAT32; }));
+  EXPECT_FALSE(takes([](auto& c) { c.dtype = c.bias.dtype = WARPLOOM_FLOAT16; })) << "dS has exponents";
+  EXPECT_FALSE(takes([](auto& c) { c.bias.row_stride = 1028; })) << "8 bytes: not a multiple of 16";
+  EXPECT_FALSE(takes([](auto& c) { c.bias.grad_row_stride = 1028; }));
+  EXPECT_FALSE(takes([](auto& c) { c.bias.num_columns = 1020; })) << "a store would pass the end of a row";
+  EXPECT_TRUE(takes([](auto& c) {
+    c.bias.num_columns = 1020;
+    c.bias.grad = nullptr;
+  })) << "a load does not";
+  EXPECT_FALSE(takes([](auto& c) {
+    c.op = WARPLOOM_SOFTMAX;
+    c.softcap = 2;
+  }));
+}
+
+TEST(HopperBackwardPlan, TheGradientsFactorIsInDsAlready) {
+  const auto plan_with = [](double alpha, bool wants_gradient, uint32_t more_flags = 0) {
+    warploom_attention call = biased_call_of(WARPLOOM_HSTU, 128);
+    call.flags |= WARPLOOM_HAS_ALPHA | WARPLOOM_HAS_DIVISOR | more_flags;
+    call.alpha = alpha;
+    call.divisor = 10;
+    if (!wants_gradient) call.bias.grad = nullptr;
+    return plan_of(call);
+  };
+  const auto factors = [](const GpuPlan& plan) {
+    const auto& of_keys = plan.launches[0].params_as<HopperBackwardParams>().backward;
+    return std::array{of_keys.bias_factor, of_keys.score_factor,
+                      plan.launches[1].params_as<BackwardParams>().score_factor};
+  };
+  const auto expect = [&](const GpuPlan& plan, float of_bias, float of_keys, float of_queries) {
+    const auto found = factors(plan);
+    EXPECT_FLOAT_EQ(found[0], of_bias);
+    EXPECT_FLOAT_EQ(found[1], of_keys);
+    EXPECT_FLOAT_EQ(found[2], of_queries);
+  };
+  expect(*plan_with(0.3, true), 0.5f * 0.3f / 10, 1, 1);
+  expect(*plan_with(0.25, true), 0.5f * 0.25f / 10, 1, 1 / 0.125f);
+  expect(*plan_with(0.25, true, WARPLOOM_BIAS_NOT_SCALED), 0.5f / 10, 0.25f, 2);
+  expect(*plan_with(0, true), 0, 0, 0);
+  expect(*plan_with(0.3, false), 1, 0.5f * 0.3f / 10, 0.5f * 0.3f / 10);
+}
+
+TEST(HopperBackwardPlan, LaunchesBesideABroadcastBiasSumItsGradient) {
+  warploom_attention call = biased_call_of(WARPLOOM_SOFTMAX, 64);
+  call.bias.heads = 1;
+  const auto plan = plan_of(call);
+  EXPECT_EQ(families_of(*plan), (Families{&kBackwardRowTerms, &kMmaBackwardBias, &kHopperBackward, &kBackwardDqSums}));
+  plan->bind_scratch(*plan, 0x10000);
+  EXPECT_EQ(plan->launches[1].params_as<BackwardParams>().row_terms,
+            plan->launches[0].params_as<BackwardParams>().row_terms);
+}
+
 TEST(HopperBackwardPlan, EveryPairOfHeadDimensionsFits) {
   const DeviceInfo device = device_of("sm_90a");
   HopperBackwardConfig wanted;
   for (wanted.head_dim = 8; wanted.head_dim <= kMaxOnePassDim; wanted.head_dim += 8) {
     for (wanted.value_dim = 8; wanted.value_dim <= kMaxOnePassDim; wanted.value_dim += 8) {
-      for (const int bits : {0, 1, 2, 3, 7}) {
+      for (const int bits : {0, 1, 2, 3, 7, 8, 10}) {
         wanted.bfloat16 = (bits & 1) == 0;
         wanted.softmax = (bits & 2) != 0;
         wanted.softcap = (bits & 4) != 0;
+        wanted.dense_bias = wanted.bias_gradient = (bits & 8) != 0;
         const HopperBackwardConfig config = choose_hopper_backward_config(wanted);
         const HopperBackwardSharedMap map = shared_map(config);
         EXPECT_LE(map.bytes, device.shared_bytes_per_block);
-        for (const int tile : {map.value, map.query, map.dout, map.scores}) EXPECT_EQ(tile % 1024, 0);
+        for (const int tile : {map.value, map.query, map.dout, map.scores, map.bias, map.zeros})
+          EXPECT_EQ(tile % 1024, 0);
         EXPECT_EQ(map.row_terms % 16, 0);
         EXPECT_EQ(map.visible % 16, 0);
         EXPECT_EQ(map.barriers % 8, 0);
+        EXPECT_EQ(map.bias_notes % 8, 0);
         EXPECT_EQ(hopper_backward_key(hopper_backward_config(hopper_backward_key(config))),
                   hopper_backward_key(config));
       }
