@@ -218,10 +218,14 @@ TEST(HopperBackwardPlan, GroupsKeepQueriesAndSumsInL2) {
     const auto plan = plan_of(call_of(WARPLOOM_HSTU, batch, length, 4, dim));
     return plan->launches[0].params_as<HopperBackwardParams>().backward.call.schedule;
   };
-  // Of 50 MiB, 16: pairs of 4096 rows of 128 values in 2 + 2 + 4 bytes are 4 MiB each.
-  EXPECT_EQ(schedule(8, 4096, 128).pairs_in_group, 5);
-  EXPECT_EQ(schedule(8, 4096, 64).pairs_in_group, 9);
-  EXPECT_EQ(schedule(1, 8, 8).pairs_in_group, 8) << "no more than there are";
+  // Of 50 MiB, 16: pairs of 16384 rows of 64 values in 2 + 2 + 4 bytes are 8 MiB each. Two items a CTA: 8 pairs of 32
+  // tiles, 33 of 8.
+  EXPECT_EQ(schedule(8, 4096, 128).pairs_in_group, 8);
+  EXPECT_EQ(schedule(8, 4096, 64).pairs_in_group, 8);
+  EXPECT_EQ(schedule(7, 4096, 64).pairs_in_group, 10) << "three groups of 28";
+  EXPECT_EQ(schedule(32, 1024, 128).pairs_in_group, 32);
+  EXPECT_EQ(schedule(8, 16384, 64).pairs_in_group, 2);
+  EXPECT_EQ(schedule(1, 8, 8).pairs_in_group, 4) << "no more than there are";
   EXPECT_TRUE(schedule(8, 4096, 128).first_to_last);
   EXPECT_EQ(schedule(8, 4096, 128).query_tiles, 32);
 }
