@@ -29,6 +29,9 @@ inline constexpr Pipeline kShippedPipelines[] = {
     {"hopper-one-query", "the same with one Q slot, for wide heads", &hopper_attention_one_query},
     {"hopper-backward", "the one-pass backward kernel for Hopper: dQ one step late from dS that consumers exchange",
      &hopper_backward},
+    {"hopper-backward-turns", "the same, consumers begin their tiles in turns", &hopper_backward_turns},
+    {"hopper-backward-one-by-one", "the same for float16: dQ of the tile before after the products with this one",
+     &hopper_backward_one_by_one},
     {"hopper-backward-bias", "the same with a bias and its gradient, of which a fifth role clears what no tile holds",
      &hopper_backward_bias},
 };

@@ -32,14 +32,12 @@ constexpr std::array kTiles = {
 /// alpha x head_dim may make it, turns that into percents of P. Such calls are left to mma.sync.
 constexpr double kMaxExponentScale = 1000;
 
-/// Narrow heads where float16 with its exponents or softmax with its row terms takes registers too, or a bias's tiles
-/// shared memory.
+/// Narrow heads where float16 with its exponents takes registers too, or a bias's tiles shared memory.
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 64, 4};
 
 const Tile& tile_of(const HopperBackwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
-  if ((!config.bfloat16 || config.softmax || config.dense_bias) && wider <= kRoomyNarrowTile.max_dim)
-    return kRoomyNarrowTile;
+  if ((!config.bfloat16 || config.dense_bias) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
   return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
@@ -87,9 +85,13 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
     for (const bool softmax : {false, true}) {
       plain.softmax = softmax;
       add(plain);
-      HopperBackwardConfig scaled = plain;
-      scaled.scaled_key = !softmax;
-      if (!softmax) add(scaled);
+      for (const int bits : {1, 2, 3}) {
+        HopperBackwardConfig quicker = plain;
+        quicker.scaled_key = (bits & 1) != 0;
+        quicker.splits_scores = (bits & 2) != 0;
+        if (quicker.scaled_key && softmax) continue;
+        if (!quicker.splits_scores || choose_hopper_backward_config(quicker).splits_scores) add(quicker);
+      }
       if (dim != end_of_row && dim != end_of_row - 8) continue;
       for (const int bits : {1, 2, 3, 4, 5, 6, 7}) {
         HopperBackwardConfig other = plain;
@@ -146,7 +148,8 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"key_rows", c.key_rows},
                     {"query_rows", c.query_rows},
                     {"stages", c.stages},
-                    {"scaled_key", c.scaled_key}};
+                    {"scaled_key", c.scaled_key},
+                    {"splits_scores", c.splits_scores}};
   json["schedule"] = {{"key_tiles", schedule.query_tiles},
                       {"items", schedule.items()},
                       {"pairs_in_group", schedule.pairs_in_group},
@@ -177,17 +180,20 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
   config.key_rows = tile.key_rows;
   config.query_rows = tile.query_rows;
   config.stages = tile.stages;
+  config.splits_scores = wanted.splits_scores && wanted.bfloat16 && !wanted.softcap && !wanted.interval_mask &&
+                         !wanted.dense_bias && wanted.accumulate_dq && tile.query_rows == 64;
   return config;
 }
 
 ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
-  return {c.head_dim,  c.value_dim, c.bfloat16,   c.softmax, c.softcap,    c.interval_mask, c.accumulate_dq,
-          c.consumers, c.key_rows,  c.query_rows, c.stages,  c.scaled_key, c.dense_bias,    c.bias_gradient};
+  return {c.head_dim,      c.value_dim,     c.bfloat16,      c.softmax,    c.softcap,
+          c.interval_mask, c.accumulate_dq, c.consumers,     c.key_rows,   c.query_rows,
+          c.stages,        c.scaled_key,    c.splits_scores, c.dense_bias, c.bias_gradient};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0,  key[5] != 0,  key[6] != 0,
-          key[7], key[8], key[9],      key[10],     key[11] != 0, key[12] != 0, key[13] != 0};
+  return {key[0], key[1], key[2] != 0, key[3] != 0,  key[4] != 0,  key[5] != 0,  key[6] != 0, key[7],
+          key[8], key[9], key[10],     key[11] != 0, key[12] != 0, key[13] != 0, key[14] != 0};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -201,8 +207,9 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
       ", .interval_mask = ", truth(c.interval_mask), ", .accumulate_dq = ", truth(c.accumulate_dq),
       ", .consumers = ", c.consumers, ", .key_rows = ", c.key_rows, ", .query_rows = ", c.query_rows,
-      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .dense_bias = ", truth(c.dense_bias),
-      ", .bias_gradient = ", truth(c.bias_gradient), "};\n}  // namespace warploom\n");
+      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .splits_scores = ", truth(c.splits_scores),
+      ", .dense_bias = ", truth(c.dense_bias), ", .bias_gradient = ", truth(c.bias_gradient),
+      "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -217,6 +224,7 @@ HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call) {
   config.softcap = config.softmax && call.softcap != 0;
   config.interval_mask = has_interval_mask(call);
   config.scaled_key = bfloat16_carries_half_alpha(call);
+  config.splits_scores = call.divisor_rows == nullptr;
   config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
   config.bias_gradient = bias_gradient_by(call) == BiasGradientBy::main_kernel;
   return config;
