@@ -12,6 +12,7 @@
 #include "attention/bias_rows.h"
 #include "attention/hopper_backward_shared.h"
 #include "ptx/fence.h"
+#include "ptx/registers.h"
 #include "tile/tma_tile.h"
 
 namespace warploom {
@@ -98,7 +99,7 @@ struct Scheduler {
 
   /// Hands on the item in `at`, whose `work` is there, and waits until the loader has come to it.
   __device__ __forceinline__ void pass_on() {
-    if (lane == 0) {
+    if (ptx::lane_id() == 0) {  // asked for again: registers
       Item& item = shared.item(at.slot());
       Masking::prepare(item);
       // A jagged batch is one sequence of the maps.

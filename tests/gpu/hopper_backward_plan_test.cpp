@@ -213,6 +213,22 @@ TEST(HopperBackwardPlan, KeysCarryAlphaOnlyWhereThatIsExact) {
       << "dK's have not";
 }
 
+TEST(HopperBackwardPlan, ScoresAreSplitWhereRegistersBearIt) {
+  const auto splits = [](warploom_attention call) {
+    return hopper_backward_config(plan_of(call)->launches[0].config).splits_scores;
+  };
+  const warploom_attention wide = call_of(WARPLOOM_HSTU, 3, 1000, 4, 128);
+  EXPECT_TRUE(splits(wide));
+  EXPECT_FALSE(splits(call_of(WARPLOOM_HSTU, 3, 1000, 4, 64))) << "in halves instead";
+  warploom_attention other = wide;
+  other.dtype = WARPLOOM_FLOAT16;
+  EXPECT_FALSE(splits(other));
+  other = wide;
+  float divisors = 1;
+  other.divisor_rows = &divisors;
+  EXPECT_FALSE(splits(other));
+}
+
 TEST(HopperBackwardPlan, GroupsKeepQueriesAndSumsInL2) {
   const auto schedule = [](int64_t batch, int64_t length, int64_t dim) {
     const auto plan = plan_of(call_of(WARPLOOM_HSTU, batch, length, 4, dim));
