@@ -52,12 +52,11 @@ const Tile& tile_of(const HopperForwardConfig& config) {
   return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
-/// Softmax with heads of 65 to 128: both products of a step are issued together, and the two consumers alternate by
+/// Softmax with heads of up to 128: both products of a step are issued together, and the consumers alternate by
 /// themselves (docs/hopper.md). The softcap lacks the registers.
 bool is_faster_without_turns(const HopperForwardConfig& config) {
-  const int wider = std::max(config.head_dim, config.value_dim);
-  return config.score == ScoreKind::softmax && !config.dense_bias && !config.softcap && wider > kTiles[0].max_dim &&
-         wider <= kTiles[1].max_dim;
+  return config.score == ScoreKind::softmax && !config.dense_bias && !config.softcap &&
+         std::max(config.head_dim, config.value_dim) <= kTiles[1].max_dim;
 }
 
 HopperForwardConfig config_of(const warploom_attention& call) {
