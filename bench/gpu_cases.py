@@ -332,6 +332,7 @@ def _bias_problems() -> list[Problem]:
         Problem("softmax-bias-packed-long", softmax=True, slots_q=(7, 2100), dim=64, bias="packed"),
         Problem("bias-packed-many", slots_q=tuple(n % 7 for n in range(900)), bias="packed"),
         Problem("softmax-bias-dense-grouped", softmax=True, heads=8, key_heads=2, dim=128, value_dim=128, **dense),
+        Problem("softmax-bias-bucketed-grouped", softmax=True, heads=8, key_heads=2, bias="bucketed"),
     ]
     return problems + _whole_bias_problems()
 
@@ -512,6 +513,7 @@ BACKWARD_BIASES = (
     *("softmax-bias-packed", "bias-packed-q-delta-q", "bias-packed-many", "bias-packed-used", "bias-packed-layout"),
     *("bias-bucketed", "softmax-bias-bucketed-delta-q", "bias-time-thresholds", "bias-bucketed-one-head"),
     *("bias-bucketed-masked", "bias-bucketed-used", "bias-bucketed-far", "bias-bucketed-close"),
+    *("bias-bucketed-long", "softmax-bias-bucketed-grouped", "softmax-bias-position", "bias-bucketed-D256"),
 )
 BACKWARD_PROBLEMS = {
     name: problem

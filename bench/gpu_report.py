@@ -54,6 +54,7 @@ BACKWARD = (
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
     "kernels/attention/backward_table_sums.cu",
+    "kernels/attention/backward_table_totals.cu",
     "src/gpu/backward_around.cpp",
     "src/gpu/backward_bias_plan.cpp",
     "src/gpu/backward_plan.cpp",

@@ -108,7 +108,7 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
       base.softcap = asked.softcap;
       base.interval_mask = asked.interval_mask;
       base.bias = asked.bias;
-      base.bias_gradient = asked.bias != BiasKind::bucketed;
+      base.bias_gradient = asked.bias != BiasKind::bucketed || accumulate_dq;
       base.accumulate_dq = accumulate_dq;
       base.bias_aligned = accumulate_dq || asked.bias == BiasKind::bucketed;  // the rarer of both together
       for (const BackwardConfig& config : backward_tiles(base, device, whole_table)) {
@@ -189,6 +189,7 @@ void bind(GpuPlan& plan, DevicePointer scratch) {
     params.dq_sums = reinterpret_cast<float*>(base);
     params.row_terms = reinterpret_cast<SoftmaxRowTerms*>(base + plan.cleared_bytes);
     BiasSums& sums = params.bias_sums;
+    sums.totals = reinterpret_cast<float*>(base + plan.cleared_bytes - table_totals_bytes(params));
     sums.records = reinterpret_cast<float*>(base + plan.scratch_bytes - sums.record_bytes);
   }
 }
@@ -256,7 +257,7 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   base.interval_mask = has_interval_mask(call);
   base.bias = bias_kind(call);
   const BiasGradientBy gradient_by = bias_gradient_by(call);
-  base.bias_gradient = gradient_by == BiasGradientBy::main_kernel;
+  base.bias_gradient = gradient_by == BiasGradientBy::main_kernel || gradient_by == BiasGradientBy::totals;
   base.accumulate_dq = (call.flags & WARPLOOM_DETERMINISTIC) == 0;
   BackwardParams common = backward_params(call);
   if (Status status = fill_bias_gradient(call, device, common); !status.ok()) return status;
@@ -266,7 +267,7 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   const Result<BackwardConfig> chosen = choose_backward_tile(base, device);
   if (!chosen.ok()) return chosen.status();
   const BackwardConfig& config = *chosen;
-  plan.cleared_bytes = base.accumulate_dq ? dq_sums_bytes(call, config.query_rows) : 0;
+  plan.cleared_bytes = (base.accumulate_dq ? dq_sums_bytes(call, config.query_rows) : 0) + table_totals_bytes(common);
   plan.scratch_bytes =
       plan.cleared_bytes + row_terms_bytes(call) + static_cast<std::size_t>(common.bias_sums.record_bytes);
   plan.bind_scratch = bind;
@@ -291,11 +292,11 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   key_schedule.heads = static_cast<int>(call.key_heads);
   key_schedule.first_to_last = true;
   // A bias's gradient is there, and 0, even where no key is.
-  const long long key_ctas = call.total_k == 0 && !base.bias_gradient ? 0 : key_schedule.items();
+  const long long key_ctas = call.total_k == 0 && !writes_bias_gradient(config) ? 0 : key_schedule.items();
   if (Status status = check_grid(key_ctas, config.key_rows); !status.ok()) return status;
   add(kMmaBackward, key_of(config), config.warps * 32, shared_map(config).bytes, key_schedule, key_ctas);
 
-  if (gradient_by == BiasGradientBy::sums || gradient_by == BiasGradientBy::tables) {
+  if (gradient_by != BiasGradientBy::nobody && gradient_by != BiasGradientBy::main_kernel) {
     if (Status status = add_bias_sums(call, device, common, plan); !status.ok()) return status;
   }
   if (base.accumulate_dq) {

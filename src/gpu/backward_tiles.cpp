@@ -104,7 +104,9 @@ bool serves(const Tile& tile, const BackwardConfig& config, const DeviceInfo& de
   const bool needs = config.interval_mask || odd || (wide_bias && (config.softmax || config.head_dim <= 64)) ||
                      elementwise ||
                      // Older code generators need more of them.
-                     (config.bias == BiasKind::bucketed && (tile.max_dim > 128 || device.major < 9));
+                     (config.bias == BiasKind::bucketed && (tile.max_dim > 128 || device.major < 9)) ||
+                     // float16's exponents need P and dS together, while tables take dS.
+                     (config.bias == BiasKind::bucketed && config.bias_gradient && !config.bfloat16);
   return tile.spare || !needs;
 }
 bool serves(const DqTile&, const BackwardDqConfig&, const DeviceInfo&) {

@@ -17,9 +17,19 @@
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kHopperForward,  &kMmaForward,      &kSplitForward,      &kCombine,
-                                  &kHopperBackward, &kMmaBackward,     &kMmaBackwardDq,     &kBackwardRowTerms,
-                                  &kBackwardDqSums, &kMmaBackwardBias, &kBackwardTableSums, &kGemm};
+constexpr std::array kFamilies = {&kHopperForward,
+                                  &kMmaForward,
+                                  &kSplitForward,
+                                  &kCombine,
+                                  &kHopperBackward,
+                                  &kMmaBackward,
+                                  &kMmaBackwardDq,
+                                  &kBackwardRowTerms,
+                                  &kBackwardDqSums,
+                                  &kMmaBackwardBias,
+                                  &kBackwardTableSums,
+                                  &kBackwardTableTotals,
+                                  &kGemm};
 
 }  // namespace
 
