@@ -40,13 +40,7 @@ KernelVariant sums_variant(const ConfigKey& key) {
 std::vector<KernelVariant> sums_variants(const DeviceInfo& device, bool whole_table) {
   std::vector<KernelVariant> result;
   for (const BiasedScore& asked : biased_scores(whole_table)) {
-    BackwardBiasConfig base;
-    base.head_dim = base.value_dim = asked.head_dim;
-    base.bfloat16 = asked.bfloat16;
-    base.softmax = asked.softmax;
-    base.softcap = asked.softcap;
-    base.interval_mask = asked.interval_mask;
-    base.bias = asked.bias;
+    const auto base = config_for<BackwardBiasConfig>(asked);
     for (const BackwardBiasConfig& config : backward_bias_tiles(base, device, whole_table)) {
       result.push_back(sums_variant(key_of(config)));
     }
@@ -77,15 +71,7 @@ std::vector<KernelVariant> totals_variants(const DeviceInfo&, bool) {
 }
 
 Result<BackwardBiasConfig> config_of(const warploom_attention& call, const DeviceInfo& device) {
-  BackwardBiasConfig base;
-  base.head_dim = static_cast<int>(call.head_dim);
-  base.value_dim = static_cast<int>(call.value_dim);
-  base.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
-  base.softmax = call.op == WARPLOOM_SOFTMAX;
-  base.softcap = base.softmax && call.softcap != 0;
-  base.interval_mask = has_interval_mask(call);
-  base.bias = bias_kind(call);
-  return choose_backward_bias_tile(base, device);
+  return choose_backward_bias_tile(config_for<BackwardBiasConfig>(call), device);
 }
 
 int tiles(int64_t extent, int tile) {

@@ -22,11 +22,21 @@ bool is_listed(int dim, bool whole_table) {
   return !whole_table || dim == 8 || dim % 64 == 56 || dim == 64 || dim % 128 == 0;
 }
 
-/// The scores that kernels are compiled for.
-struct Score {
-  bool softmax, softcap;
-};
-constexpr std::array kScores = {Score{false, false}, Score{true, false}, Score{true, true}};
+/// The scores without a bias that kernels are compiled for.
+std::vector<BiasedScore> plain_scores(int head_dim) {
+  std::vector<BiasedScore> result;
+  for (const bool softmax : {false, true}) {
+    for (const bool softcap : {false, true}) {
+      if (softcap && !softmax) continue;
+      for (const bool interval_mask : {false, true}) {
+        for (const bool bfloat16 : {true, false}) {
+          result.push_back({head_dim, softmax, softcap, bfloat16, interval_mask, BiasKind::none});
+        }
+      }
+    }
+  }
+  return result;
+}
 
 std::string bias_text(BiasKind bias) {
   return bias == BiasKind::none ? "" : std::string(" bias ") + bias_name(bias);
@@ -84,15 +94,10 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
   std::vector<KernelVariant> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     if (!is_listed(dim, whole_table)) continue;
-    for (const Score score : kScores) {
-      for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7}) {
-        BackwardConfig base;
-        base.head_dim = base.value_dim = dim;
-        base.bfloat16 = (bits & 1) == 0;
-        base.softmax = score.softmax;
-        base.softcap = score.softcap;
-        base.interval_mask = (bits & 2) != 0;
-        base.accumulate_dq = (bits & 4) == 0;
+    for (const BiasedScore& asked : plain_scores(dim)) {
+      for (const bool accumulate_dq : {true, false}) {
+        auto base = config_for<BackwardConfig>(asked);
+        base.accumulate_dq = accumulate_dq;
         for (const BackwardConfig& config : backward_tiles(base, device, whole_table)) {
           result.push_back(backward_variant(key_of(config)));
         }
@@ -101,13 +106,7 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
   }
   for (const BiasedScore& asked : biased_scores(whole_table)) {
     for (const bool accumulate_dq : {true, false}) {
-      BackwardConfig base;
-      base.head_dim = base.value_dim = asked.head_dim;
-      base.bfloat16 = asked.bfloat16;
-      base.softmax = asked.softmax;
-      base.softcap = asked.softcap;
-      base.interval_mask = asked.interval_mask;
-      base.bias = asked.bias;
+      auto base = config_for<BackwardConfig>(asked);
       base.bias_gradient = asked.bias != BiasKind::bucketed || accumulate_dq;
       base.accumulate_dq = accumulate_dq;
       base.bias_aligned = accumulate_dq || asked.bias == BiasKind::bucketed;  // the rarer of both together
@@ -149,28 +148,15 @@ std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool whole_tabl
   std::vector<KernelVariant> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     if (!is_listed(dim, whole_table)) continue;
-    for (const Score score : kScores) {
-      for (const int bits : {0, 1, 2, 3}) {
-        BackwardDqConfig base;
-        base.head_dim = base.value_dim = dim;
-        base.bfloat16 = (bits & 1) == 0;
-        base.softmax = score.softmax;
-        base.softcap = score.softcap;
-        base.interval_mask = (bits & 2) != 0;
-        for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
-          result.push_back(dq_variant(key_of(config)));
-        }
+    for (const BiasedScore& asked : plain_scores(dim)) {
+      const auto base = config_for<BackwardDqConfig>(asked);
+      for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
+        result.push_back(dq_variant(key_of(config)));
       }
     }
   }
   for (const BiasedScore& asked : biased_scores(whole_table)) {
-    BackwardDqConfig base;
-    base.head_dim = base.value_dim = asked.head_dim;
-    base.bfloat16 = asked.bfloat16;
-    base.softmax = asked.softmax;
-    base.softcap = asked.softcap;
-    base.interval_mask = asked.interval_mask;
-    base.bias = asked.bias;
+    const auto base = config_for<BackwardDqConfig>(asked);
     for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
       result.push_back(dq_variant(key_of(config)));
     }
@@ -247,15 +233,7 @@ BackwardDqConfig mma_backward_dq_config(const ConfigKey& key) {
 }
 
 Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& device, GpuPlan& plan) {
-  const bool softmax = call.op == WARPLOOM_SOFTMAX;
-  BackwardConfig base;
-  base.head_dim = static_cast<int>(call.head_dim);
-  base.value_dim = static_cast<int>(call.value_dim);
-  base.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
-  base.softmax = softmax;
-  base.softcap = softmax && call.softcap != 0;
-  base.interval_mask = has_interval_mask(call);
-  base.bias = bias_kind(call);
+  auto base = config_for<BackwardConfig>(call);
   const BiasGradientBy gradient_by = bias_gradient_by(call);
   base.bias_gradient = gradient_by == BiasGradientBy::main_kernel || gradient_by == BiasGradientBy::totals;
   base.accumulate_dq = (call.flags & WARPLOOM_DETERMINISTIC) == 0;
@@ -284,7 +262,7 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
     params.call.schedule = schedule;
   };
 
-  if (softmax) {
+  if (base.softmax) {
     if (Status status = add_row_terms(call, common, plan); !status.ok()) return status;
   }
 
@@ -302,15 +280,7 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   if (base.accumulate_dq) {
     return add_dq_sums(call, common, device, config.vector_reduction, config.query_rows, plan);
   }
-  BackwardDqConfig dq_base;
-  dq_base.head_dim = base.head_dim;
-  dq_base.value_dim = base.value_dim;
-  dq_base.bfloat16 = base.bfloat16;
-  dq_base.softmax = base.softmax;
-  dq_base.softcap = base.softcap;
-  dq_base.interval_mask = base.interval_mask;
-  dq_base.bias = base.bias;
-  const Result<BackwardDqConfig> dq = choose_backward_dq_tile(dq_base, device);
+  const Result<BackwardDqConfig> dq = choose_backward_dq_tile(config_for<BackwardDqConfig>(call), device);
   if (!dq.ok()) return dq.status();
   const geometry::Schedule schedule =
       schedule_of(call, effective_max_seqlen_q(call), 16 * dq->warps, dq->min_blocks, device);
