@@ -149,7 +149,8 @@ BiasGradientBy bias_gradient_by(const warploom_attention& call) {
     if (bias.position_grad == nullptr && bias.time_grad == nullptr) return BiasGradientBy::nobody;
     const bool many_times = bias.time != nullptr && bias.num_times > kStagedTimes;
     const bool repeatable = (call.flags & WARPLOOM_DETERMINISTIC) != 0;
-    return repeatable || many_times ? BiasGradientBy::tables : BiasGradientBy::totals;
+    const bool wide = std::max(call.head_dim, call.value_dim) > kMostAddedDim;
+    return repeatable || many_times || wide ? BiasGradientBy::tables : BiasGradientBy::totals;
   }
   if (bias.kind == WARPLOOM_NO_BIAS || bias.grad == nullptr) return BiasGradientBy::nobody;
   const bool shared =

@@ -14,12 +14,15 @@ extern const KernelFamily kBackwardTableTotals;
 
 BackwardBiasConfig mma_backward_bias_config(const ConfigKey& key);
 
+/// Heads as wide as the main kernel has registers for tables' gradients beside.
+inline constexpr int kMostAddedDim = 128;
+
 /// Who computes the gradient of the call's bias.
 enum class BiasGradientBy {
   nobody,       ///< there is no bias, or none is wanted
   main_kernel,  ///< stored, and each pair has an element of its own
   sums,         ///< stored, shared by sequences or heads
-  tables,       ///< bucketed, repeatable bit for bit or with many times
+  tables,       ///< bucketed, repeatable bit for bit, with many times, or of wide heads
   totals,       ///< bucketed, added up by the main kernel
 };
 BiasGradientBy bias_gradient_by(const warploom_attention& call);

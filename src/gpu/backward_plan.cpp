@@ -107,7 +107,7 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
   for (const BiasedScore& asked : biased_scores(whole_table)) {
     for (const bool accumulate_dq : {true, false}) {
       auto base = config_for<BackwardConfig>(asked);
-      base.bias_gradient = asked.bias != BiasKind::bucketed || accumulate_dq;
+      base.bias_gradient = asked.bias != BiasKind::bucketed || (accumulate_dq && asked.head_dim <= kMostAddedDim);
       base.accumulate_dq = accumulate_dq;
       base.bias_aligned = accumulate_dq || asked.bias == BiasKind::bucketed;  // the rarer of both together
       for (const BackwardConfig& config : backward_tiles(base, device, whole_table)) {
