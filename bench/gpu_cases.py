@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, SPLIT, Item
+from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, ROOT, SPLIT, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -549,6 +550,7 @@ DEVICE_TESTS = {
     "stmatrix": "tests/device/hopper_memory_test.cu",
     "cluster-multicast": "tests/device/hopper_memory_test.cu",
     "election-and-grid-wait": "tests/device/hopper_memory_test.cu",
+    "own-pipeline": "examples/cpp/own_pipeline/own_pipeline.cu",
 }
 
 SANITIZER_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -734,6 +736,17 @@ def both_ways(section: str, name: str, case: str) -> list[Item]:
     return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
 
 
+def ladder_rungs() -> dict[str, tuple[str, ...]]:
+    """The rungs of both ladders that have a file of their own, and what each is made of."""
+    rungs = {}
+    for kind, folder in (("attention", "examples/ladder"), ("gemm", "examples/gemm_ladder")):
+        table = f"{folder}/ladder.json"
+        for row in json.loads((ROOT / table).read_text())["rungs"]:
+            if "file" in row:
+                rungs[f"{kind}-{row['name']}"] = (f"{folder}/{row['file']}", f"{folder}/call.h", table)
+    return rungs
+
+
 def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
@@ -752,6 +765,7 @@ def all_items() -> list[Item]:
         for name in TORCH_CHECKS
     ]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
+    items += [Item("checks", f"ladder-{name}", sources) for name, sources in ladder_rungs().items()]
     for tool in SANITIZER_TOOLS:
         of_tool = []
         for case, problem in SANITIZER_PROBLEMS.items():

@@ -18,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "kernels"
+EXAMPLES = ROOT / "examples"
 
 # The host files that choose, plan and launch the kernels: the one list of them.
 HOST_FILES = (
@@ -114,7 +115,7 @@ def without_comments(text: str) -> str:
 
 
 def expanded_files(sources: Iterable[str], root: Path = ROOT) -> list[Path]:
-    """The sources and, for those below kernels/ and tests/device/, every kernel header that they include, sorted."""
+    """The sources and, for device code, every header of kernels/ and examples/ that they include, sorted."""
     found: set[Path] = set()
     waiting = [root / source for source in sources]
     while waiting:
@@ -125,7 +126,8 @@ def expanded_files(sources: Iterable[str], root: Path = ROOT) -> list[Path]:
         if (root / "src") in path.parents:
             continue  # a host file stands for itself: the call's checks have tests of their own
         for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), flags=re.MULTILINE):
-            waiting.append(root / "kernels" / name)
+            header = root / "kernels" / name
+            waiting.append(header if header.is_file() else root / "examples" / name)
     return sorted(found)
 
 

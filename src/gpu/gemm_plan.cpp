@@ -293,9 +293,11 @@ Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, GpuPlan& p
     return Status::runtime_error(message(device.name, " has compute capability ", device.major, ".", device.minor,
                                          "; the matrix product needs 9.0 (Hopper). Multiply with torch.matmul"));
   }
+  return plan_gemm(call, device, gemm_candidates(call, device).front(), plan);
+}
+
+Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, const GemmCandidate& chosen, GpuPlan& plan) {
   plan.architecture = compile_architecture(device);
-  const std::vector<GemmCandidate> candidates = gemm_candidates(call, device);
-  const GemmCandidate& chosen = candidates.front();
   const GemmConfig& config = chosen.config;
   PlannedLaunch& launch = plan.add_launch(kGemm, key_of(config));
   launch.threads = gemm_threads(config);
