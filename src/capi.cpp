@@ -94,7 +94,7 @@ int warploom_gemm_run(const warploom_gemm* call) {
   });
 }
 
-int warploom_compile_kernel(const char* source, const char* kernel, const char* architecture, void** cubin,
+int warploom_compile_kernel(const char* source, const char* kernel, const char* architecture, char** cubin,
                             size_t* bytes) {
   return warploom::guarded([&]() -> Status {
     if (source == nullptr || kernel == nullptr) return Status::invalid_value("source or kernel is null; pass text");
@@ -106,7 +106,7 @@ int warploom_compile_kernel(const char* source, const char* kernel, const char* 
         warploom::gpu::compile_user_kernel(source, kernel, *target, warploom::gpu::compiler().settings());
     if (!made.ok()) return made.status();
     const std::string& image = (*made)->image;
-    *cubin = std::malloc(image.size());
+    *cubin = static_cast<char*>(std::malloc(image.size()));
     if (*cubin == nullptr) return Status::runtime_error("out of memory");
     std::memcpy(*cubin, image.data(), image.size());
     *bytes = image.size();

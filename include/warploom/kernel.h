@@ -17,7 +17,7 @@ extern "C" {
  * gets `*bytes` bytes for cuModuleLoadData, to be released with warploom_free. Needs no GPU.
  * Errors: WARPLOOM_INVALID_VALUE for a name that is not known or an include that is not in kernels/,
  * WARPLOOM_RUNTIME_ERROR with the compiler's words, which count the lines of `source` as those of kernel.cu. */
-WARPLOOM_API int warploom_compile_kernel(const char* source, const char* kernel, const char* architecture, void** cubin,
+WARPLOOM_API int warploom_compile_kernel(const char* source, const char* kernel, const char* architecture, char** cubin,
                                          size_t* bytes);
 
 #ifdef __cplusplus

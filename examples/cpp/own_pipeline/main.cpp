@@ -10,15 +10,14 @@
 int main() {
   std::ostringstream source;
   source << std::ifstream(OWN_PIPELINE_SOURCE).rdbuf();
-  void* cubin = nullptr;
+  char* cubin = nullptr;
   size_t bytes = 0;
   if (warploom_compile_kernel(source.str().c_str(), "matrix_vector", "sm_90a", &cubin, &bytes) != WARPLOOM_OK) {
     std::cout << warploom_last_error() << "\n";
     // A machine without NVRTC is told so; anything else is this example's fault.
     return std::string(warploom_last_error()).find("NVRTC") != std::string::npos ? 0 : 1;
   }
-  std::ofstream("own_pipeline.cubin", std::ios::binary)
-      .write(static_cast<const char*>(cubin), static_cast<std::streamsize>(bytes));
+  std::ofstream("own_pipeline.cubin", std::ios::binary).write(cubin, static_cast<std::streamsize>(bytes));
   warploom_free(cubin);
   std::cout << "own_pipeline.cubin: " << bytes << " bytes for sm_90a\n";
   return 0;
