@@ -32,12 +32,12 @@ def matmul(
     scale_a: Any = None,
     scale_b: Any = None,
 ) -> Any:
-    """``act(alpha * scale_a * scale_b * a @ b.T + bias) + beta * c``: a product with the transpose of b, as in a linear layer whose weight
-    is b, with what often follows it done in the same kernel.
+    """``act(alpha * scale_a * scale_b * a @ b.T + bias) + beta * c``: a product with the transpose of b, as in a linear
+    layer whose weight is b, with what often follows it done in the same kernel.
 
     Args:
-        a: (..., M, K), float16, bfloat16 or (torch) float8_e4m3fn, on the CPU float32 too; rows contiguous. On a GPU addresses and row
-            strides are multiples of 16 bytes.
+        a: (..., M, K), float16, bfloat16 or (torch) float8_e4m3fn, on the CPU float32 too; rows contiguous. On a GPU
+            addresses and row strides are multiples of 16 bytes.
         b: (N, K), or (B, N, K) for an ``a`` of (B, M, K); a's dtype.
         bias: (N), a's dtype (for 8-bit a the result's, or bfloat16 where that is float32), added to every row.
         activation: None or "silu", applied after the bias.
@@ -303,8 +303,8 @@ def explain_matmul(
         out_dtype = "bfloat16" if dtype == "float8_e4m3" else dtype
     if dtype not in operands or out_dtype not in codes:
         raise ValueError(
-            f'dtype = "{dtype}", out_dtype = "{out_dtype}": pass "float16", "bfloat16", for a and b also "float8_e4m3", '
-            'for the result also "float32"'
+            f'dtype = "{dtype}", out_dtype = "{out_dtype}": pass "float16", "bfloat16", for a and b also '
+            '"float8_e4m3", for the result also "float32"'
         )
     if activation not in _ACTIVATIONS:
         raise ValueError(f'activation = {activation!r} is unknown; pass None or "silu"')
