@@ -74,13 +74,17 @@ HOPPER_FORWARD = (
 )
 # The Hopper kernels of the backward pass, which take what they can of its calls there.
 HOPPER_BACKWARD = (
+    "kernels/attention/attention_backward_dq_hopper.cu",
     "kernels/attention/attention_backward_hopper.cu",
+    "kernels/attention/attention_backward_keys_hopper.cu",
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
     "src/gpu/attention_maps.cpp",
     "src/gpu/backward_around.cpp",
     "src/gpu/hopper_backward_plan.cpp",
     "src/gpu/hopper_backward_plan.h",
+    "src/gpu/hopper_two_kernel_plan.cpp",
+    "src/gpu/hopper_two_kernel_plan.h",
     "src/gpu/tensor_map.cpp",
     *HOST_FILES,
 )

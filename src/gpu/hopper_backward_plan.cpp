@@ -10,6 +10,7 @@
 #include "gpu/backward_bias_plan.h"
 #include "gpu/device_call.h"
 #include "gpu/hopper_forward_plan.h"
+#include "gpu/hopper_two_kernel_plan.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
 
@@ -282,8 +283,7 @@ void place_scratch(const warploom_attention& call, std::size_t sums_bytes, GpuPl
 bool hopper_backward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
   if (call.pass != WARPLOOM_BACKWARD || !serves_bias(call)) return false;
-  if ((call.flags & WARPLOOM_DETERMINISTIC) != 0) return false;
-  if (std::max(call.head_dim, call.value_dim) > kMaxOnePassDim) return false;
+  if (takes_two_kernels(call) && call.bias.kind != WARPLOOM_NO_BIAS) return false;
   if (call.op == WARPLOOM_SOFTMAX &&
       std::fabs(effective_alpha(call)) * static_cast<double>(call.head_dim) > kMaxExponentScale) {
     return false;

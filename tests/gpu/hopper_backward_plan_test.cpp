@@ -39,7 +39,8 @@ std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const char* arc
 
 bool is_one_pass(const GpuPlan& plan) {
   for (int n = 0; n < plan.launch_count; ++n) {
-    if (plan.launches[static_cast<size_t>(n)].family == &kHopperBackward) return true;
+    const PlannedLaunch& launch = plan.launches[static_cast<size_t>(n)];
+    if (launch.family == &kHopperBackward && hopper_backward_config(launch.config).accumulate_dq) return true;
   }
   return false;
 }
