@@ -178,7 +178,7 @@ struct Consumer {
     release(shared.values, value_at());
     const Work& work = shared.item(item_at().slot()).work;
     differentiate(s, dp, (flags >> (kNeedsMaskShift + who) & 1) != 0, work, first_column);
-    if ((flags & kLastKeyTile) != 0) shared.queries.release(query_at());
+    if ((flags & kLastKeyTile) != 0) shared.queries_of(who).release(query_at());
     if constexpr (!kConfig.bfloat16) fit_float16(dp, dq, exponent);
 #pragma unroll
     for (int i = 0; i < kKeys / 4; ++i) ds[i / 4][i % 4] = ptx::pack<Element>(dp[2 * i], dp[2 * i + 1]);
@@ -194,7 +194,7 @@ struct Consumer {
     shared.values.wait_full(value_at());  // a slot may be released only in the round in which it was filled
     release(shared.keys, key_at());
     release(shared.values, value_at());
-    if ((flags & kLastKeyTile) != 0) shared.queries.release(query_at());
+    if ((flags & kLastKeyTile) != 0) shared.queries_of(who).release(query_at());
   }
 
   __device__ __forceinline__ void store(const Work& work) {
@@ -219,7 +219,7 @@ struct Consumer {
       }
       has_sums = false;
       exponent = 0;
-      shared.queries.wait_full(query_at());
+      shared.queries_of(who).wait_full(query_at());
       if constexpr (kConfig.scaled_query) {
         scale_tile<kMap.query_bytes>(shared.query(who), 0.5f * params.backward.call.alpha,
                                      pipeline::kFirstWarpgroupId + who);
@@ -258,7 +258,9 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     // orders before an arrival.
     constexpr int kReaders = kConfig.consumers * kWarpgroup, kWarps = kReaders / 32;
     shared.items.init(kReaders + 2 * 32);   // the consumers and the loaders
-    shared.queries.init(kReaders, 1 + 32);  // TMA, and the lanes' copies of the terms
+    for (int who = 0; who < kConfig.consumers; ++who) {
+      shared.queries_of(who).init(kWarpgroup, 1 + 32);  // TMA, and the lanes' copies of the terms
+    }
     shared.keys.init(kWarps);
     shared.values.init(kWarps);
     ptx::mbarrier_init(shared.request, 1);

@@ -38,7 +38,7 @@ struct HopperBackwardDqSharedMap {
   int value_bytes = 0;
   int terms = 0;     ///< what the score function reads of each row, 8 bytes
   int items = 0;     ///< item_slots, item_bytes each
-  int barriers = 0;  ///< full and empty: items, Q with dO, K, V; then the loader's request for an item
+  int barriers = 0;  ///< full and empty: items, Q with dO of each consumer, K, V; then the loader's request for an item
   int notes = 0;     ///< a KeyTileNote a stage of K
   int bytes = 0;
   static constexpr int item_slots = 2;
@@ -59,7 +59,7 @@ WARPLOOM_HD constexpr HopperBackwardDqSharedMap shared_map(const HopperBackwardD
   map.terms = map.value + config.value_stages * map.value_bytes;
   map.items = map.terms + config.consumers * kRows * 8;
   map.barriers = map.items + map.item_slots * map.item_bytes;
-  map.notes = map.barriers + 2 * 8 * (map.item_slots + 1 + config.stages + config.value_stages) + 8;
+  map.notes = map.barriers + 2 * 8 * (map.item_slots + config.consumers + config.stages + config.value_stages) + 8;
   map.bytes = map.notes + config.stages * map.note_bytes;
   return map;
 }

@@ -57,7 +57,7 @@ struct Shared {
   unsigned char* bytes;
   uint32 address;
   ItemRing items;
-  QueryRing queries;
+  QueryRing queries;  // of consumer 0; the others' follow
   KeyRing keys;
   ValueRing values;
   uint32 request;  // barrier: the loader of K and V has come to the last item
@@ -67,12 +67,15 @@ struct Shared {
         address(ptx::shared_address(dynamic)),
         items{address + kMap.barriers},
         queries{items.barriers + ItemRing::kBytes},
-        keys{queries.barriers + QueryRing::kBytes},
+        keys{queries.barriers + kConfig.consumers * QueryRing::kBytes},
         values{keys.barriers + KeyRing::kBytes},
         request(values.barriers + ValueRing::kBytes) {}
 
   __device__ __forceinline__ Item& item(int slot) const {
     return *reinterpret_cast<Item*>(bytes + kMap.items + slot * kMap.item_bytes);
+  }
+  __device__ __forceinline__ QueryRing queries_of(int who) const {
+    return {queries.barriers + who * QueryRing::kBytes};
   }
   __device__ __forceinline__ volatile KeyTileNote& note(int stage) const {
     return reinterpret_cast<volatile KeyTileNote*>(bytes + kMap.notes)[stage];
@@ -128,12 +131,13 @@ struct PrepareItem {
   }
 };
 
-/// What the score function reads of the item's rows comes by each lane's own copies, as 0 for rows that do not exist.
-__device__ __forceinline__ void load_terms(const BackwardParams& p, const Shared& shared, const Work& work, int lane) {
+/// What the score function reads of a consumer's rows comes by each lane's own copies, as 0 for rows that do not exist.
+__device__ __forceinline__ void load_terms(const BackwardParams& p, const Shared& shared, const Work& work, int who,
+                                           int lane) {
   const int rows = rows_of_item<kConfig.consumers>(work);
   const long long first = work.first_q + work.first_row;
 #pragma unroll
-  for (int row = lane; row < kQueryRows; row += 32) {
+  for (int row = who * kConsumerRows + lane; row < (who + 1) * kConsumerRows; row += 32) {
     if constexpr (kConfig.softmax) {
       ptx::cp_async_small<8>(shared.terms() + row * 8, p.row_terms + work.head * p.call.total_q + first + row,
                              row < rows);
@@ -143,7 +147,7 @@ __device__ __forceinline__ void load_terms(const BackwardParams& p, const Shared
   }
 }
 
-/// One warp: Q and dO of each item, and its terms.
+/// One warp: Q and dO of each item, and its terms, for each consumer as soon as it has done with the item before.
 __device__ __forceinline__ void load_queries(const HopperBackwardParams& params, const Shared& shared, int lane) {
   QueryRing::Cursor query_at;
   for (ItemRing::Cursor at;; at.advance()) {
@@ -151,22 +155,22 @@ __device__ __forceinline__ void load_queries(const HopperBackwardParams& params,
     const Item& item = shared.item(at.slot());
     const bool is_end = item.is_end;
     if (!is_end) {
-      shared.queries.wait_empty(query_at);
-      if (lane == 0) {
-        const uint32 full = shared.queries.full(query_at.slot());
-        shared.queries.expect(query_at, kConfig.consumers * (kMap.query_bytes + kMap.dout_bytes));
-        const int row = static_cast<int>(item.work.tensor_q + item.work.first_row), head = item.work.head;
-        for (int who = 0; who < kConfig.consumers; ++who) {
-          tile::tma_load_rows<kConsumerRows, kDim>(&params.query, shared.query(who), full, row + who * kConsumerRows,
-                                                   head, item.sequence);
+#pragma unroll 1
+      for (int who = 0; who < kConfig.consumers; ++who) {
+        const QueryRing queries = shared.queries_of(who);
+        queries.wait_empty(query_at);
+        const uint32 full = queries.full(query_at.slot());
+        if (lane == 0) {
+          queries.expect(query_at, kMap.query_bytes + kMap.dout_bytes);
+          const int row = static_cast<int>(item.work.tensor_q + item.work.first_row) + who * kConsumerRows;
+          tile::tma_load_rows<kConsumerRows, kDim>(&params.query, shared.query(who), full, row, item.work.head,
+                                                   item.sequence);
+          tile::tma_load_rows<kConsumerRows, kValueDim>(&params.dout, shared.dout(who), full, row, item.work.head,
+                                                        item.sequence);
         }
-        for (int who = 0; who < kConfig.consumers; ++who) {
-          tile::tma_load_rows<kConsumerRows, kValueDim>(&params.dout, shared.dout(who), full, row + who * kConsumerRows,
-                                                        head, item.sequence);
-        }
+        load_terms(params.backward, shared, item.work, who, lane);
+        ptx::cp_async_mbarrier_arrive(full);
       }
-      load_terms(params.backward, shared, item.work, lane);
-      ptx::cp_async_mbarrier_arrive(shared.queries.full(query_at.slot()));
       query_at.advance();
     }
     shared.items.release(at);

@@ -162,7 +162,7 @@ WARPLOOM_HD constexpr Protocol hopper_keys(const Sizes& n) {
   return p;
 }
 
-// --- dQ: Q and dO in one slot, K and V in rings, and turns as in the forward kernel.
+// --- dQ: Q and dO in a slot for each consumer, K and V in rings, and turns as in the forward kernel.
 
 struct DqRings {
   Ring items;
@@ -176,7 +176,7 @@ WARPLOOM_HD constexpr void load_items_queries(Actor& loader, const DqRings& ring
   for (int tile = 0;; ++tile) {
     wait_full(loader, rings.items, item_at);
     const bool is_end = !loader.has_tile(tile);
-    if (!is_end) fill(loader, rings.tiles.queries, query_at);
+    for (int who = 0; !is_end && who < rings.tiles.queries.stages; ++who) fill(loader, rings.tiles.queries, query_at);
     release(loader, rings.items, item_at);
     if (is_end) break;
   }
@@ -209,7 +209,7 @@ WARPLOOM_HD constexpr void load_items_keys(Actor& loader, const DqRings& rings) 
 template <class Actor>
 WARPLOOM_HD constexpr void consume_dq(Actor& consumer, const DqRings& rings, const Turns& turns, int who) {
   const Ring &queries = rings.tiles.queries, &keys = rings.tiles.keys, &values = rings.tiles.values;
-  Cursor item_at, query_at, key_at, sum_at, value_at;
+  Cursor item_at, query_at{who, 0}, key_at, sum_at, value_at;
   bool pending = false;  // dS waits for its product with the K tile in sum_at
   const auto sums_done = [&] {
     end_older_read(consumer, keys, sum_at);
@@ -256,7 +256,10 @@ WARPLOOM_HD constexpr void consume_dq(Actor& consumer, const DqRings& rings, con
       }
       release(consumer, values, value_at);
       if (sees) consumer.activate(j);
-      if (is_last) release(consumer, queries, query_at);
+      if (is_last) {
+        consumer.arrive(queries.first_empty + query_at.slot, query_at.round);
+        query_at.skip(queries, queries.stages);
+      }
       if (sees) {
         end_read(consumer, keys, key_at);
         pending = true;
@@ -278,7 +281,7 @@ WARPLOOM_HD constexpr Protocol hopper_dq(const Sizes& n) {
   Protocol p(n);
   DqRings rings;
   rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 2);
-  rings.tiles.queries = add_ring(p, "Q", "Q_full", "Q_empty", 1, n.consumers);
+  rings.tiles.queries = add_ring(p, "Q", "Q_full", "Q_empty", n.consumers, 1);
   rings.tiles.keys = add_ring(p, "K", "K_full", "K_empty", two_at_least(n.stages), n.consumers);
   rings.tiles.values = add_ring(p, "V", "V_full", "V_empty", 1, n.consumers);
   rings.request = p.num_mbarriers;
