@@ -257,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     // Where all read or write, every thread arrives for itself: tools that look for races do not see what __syncwarp
     // orders before an arrival.
     constexpr int kReaders = kConfig.consumers * kWarpgroup, kWarps = kReaders / 32;
-    shared.items.init(kReaders + 2 * 32);   // the consumers and the loaders
+    shared.items.init(kReaders + 2 * 32);  // the consumers and the loaders
     for (int who = 0; who < kConfig.consumers; ++who) {
       shared.queries_of(who).init(kWarpgroup, 1 + 32);  // TMA, and the lanes' copies of the terms
     }

@@ -17,9 +17,6 @@ struct HopperBackwardKeysConfig {
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
   int stages = 2;  ///< of the Q ring and of the dO ring: 2 or 4
-  /// HSTU in bfloat16 with a power of two for alpha / 2: K is multiplied by it where it lies, which is exact, and not
-  /// every score.
-  bool scaled_key = false;
 };
 
 /// Rows of a key tile and of a query tile: those of one wgmma.
@@ -38,20 +35,19 @@ struct HopperBackwardKeysSharedMap {
   int value = 0;
   int query = 0;  ///< one tile a stage
   int dout = 0;
-  int slope = 0;             ///< slope_slots tiles of floats in fragment order: scores, or softmax's P
+  int handoff = 0;           ///< a tile for each consumer: dS^T that it hands to the other one, or P^T
   int terms = 0;             ///< what the score function reads of each row: of Q's stages, then of dO's
-  int exact = 0;             ///< one int a warp of a consumer, for each slot
+  int exponents = 0;         ///< float16: one int a warp of a consumer, of what it hands on
   int barriers = 0;          ///< full and empty: items, K, V, Q, dO; then the loader's request for an item
   int notes = 0;             ///< a QueryTilePlace a stage of Q, then of dO
   int items = 0;             ///< kSlots, item_bytes each
   int head_tile_bytes = 0;   ///< of one tile of K or Q
   int value_tile_bytes = 0;  ///< of V or dO
   int bytes = 0;
-  static constexpr int item_slots = 2;
-  static constexpr int slope_slots = 2;
+  static constexpr int item_slots = 4;
   static constexpr int terms_bytes = kBackwardTileRows * 4;  ///< of one stage
   static constexpr int item_bytes = 192;
-  static constexpr int slope_bytes = kBackwardTileRows * kBackwardTileRows * 4;
+  static constexpr int handoff_bytes = geometry::tile_bytes(kBackwardTileRows, kBackwardTileRows);
 };
 
 WARPLOOM_HD constexpr HopperBackwardKeysSharedMap shared_map(const HopperBackwardKeysConfig& config) {
@@ -61,11 +57,11 @@ WARPLOOM_HD constexpr HopperBackwardKeysSharedMap shared_map(const HopperBackwar
   map.value = map.key + map.head_tile_bytes;
   map.query = map.value + map.value_tile_bytes;
   map.dout = map.query + config.stages * map.head_tile_bytes;
-  map.slope = map.dout + config.stages * map.value_tile_bytes;
-  map.terms = map.slope + map.slope_slots * map.slope_bytes;
+  map.handoff = map.dout + config.stages * map.value_tile_bytes;
+  map.terms = map.handoff + 2 * map.handoff_bytes;
   map.items = map.terms + 2 * config.stages * map.terms_bytes;
-  map.exact = map.items + map.item_slots * map.item_bytes;
-  map.barriers = map.exact + map.slope_slots * 4 * static_cast<int>(sizeof(int));
+  map.exponents = map.items + map.item_slots * map.item_bytes;
+  map.barriers = map.exponents + 2 * 4 * static_cast<int>(sizeof(int));
   map.notes = map.barriers + 2 * 8 * (map.item_slots + 2 + 2 * config.stages) + 8;
   map.bytes = map.notes + 2 * config.stages * static_cast<int>(sizeof(QueryTilePlace));
   return map;

@@ -17,7 +17,7 @@ using geometry::Interval;
 using Element = ptx::ElementOf<kConfig.bfloat16>;
 
 constexpr HopperBackwardKeysSharedMap kMap = shared_map(kConfig);
-constexpr int kConsumers = 2;  // warpgroup 0: S, P, dV; warpgroup 1: dP, dS, dK
+constexpr int kConsumers = 2;  // warpgroup 0 sums dV, warpgroup 1 dK
 constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
 constexpr int kRows = kBackwardTileRows;  // of a key tile and of a query tile
 
@@ -34,8 +34,7 @@ using ItemRing = pipeline::MbarrierRing<kMap.item_slots>;
 using ResidentRing = pipeline::MbarrierRing<1>;
 using TileRing = pipeline::MbarrierRing<kConfig.stages>;
 
-/// The CTA's shared memory. Each consumer multiplies its resident tile (K, V) with a ring's tiles (Q, dO), and what
-/// comes of it with the other ring's.
+/// The CTA's shared memory. Ring 0 has Q tiles, ring 1 dO tiles.
 struct Shared {
   using ItemCursor = ItemRing::Cursor;
   unsigned char* bytes;
@@ -71,12 +70,15 @@ struct Shared {
     return address +
            (side == 0 ? kMap.query + stage * kMap.head_tile_bytes : kMap.dout + stage * kMap.value_tile_bytes);
   }
-  /// HSTU: whether this thread's warp, of either consumer, takes the exact form for the scores in a slot.
-  __device__ __forceinline__ volatile int& exact(int slot) const {
-    return reinterpret_cast<volatile int*>(bytes +
-                                           kMap.exact)[slot * (kWarpgroup / 32) + threadIdx.x % kWarpgroup / 32];
+  /// P^T or dS^T that consumer `side` hands to the other one, keys along the rows.
+  __device__ __forceinline__ uint32 handoff(int side) const {
+    return address + kMap.handoff + side * kMap.handoff_bytes;
   }
-  __device__ __forceinline__ uint32 slope(int slot) const { return address + kMap.slope + slot * kMap.slope_bytes; }
+  /// float16: by which power of two this thread's warp, of consumer `side`, has divided it.
+  __device__ __forceinline__ volatile int& exponent(int side) const {
+    return reinterpret_cast<volatile int*>(bytes +
+                                           kMap.exponents)[side * (kWarpgroup / 32) + threadIdx.x % kWarpgroup / 32];
+  }
 };
 
 /// The kind of mask: how a loader finds the query tiles of an item, and what a query row sees. All lanes of a warp.

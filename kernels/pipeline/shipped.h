@@ -35,7 +35,8 @@ inline constexpr Pipeline kShippedPipelines[] = {
      &hopper_backward_one_by_one},
     {"hopper-backward-bias", "the same with a bias and its gradient, of which a fifth role clears what no tile holds",
      &hopper_backward_bias},
-    {"hopper-keys", "dK and dV on Hopper: two consumers that divide the products, scores between them", &hopper_keys},
+    {"hopper-keys", "dK and dV on Hopper: two consumers, a gradient each, that compute the tiles' scores in turn",
+     &hopper_keys},
     {"hopper-dq", "dQ on Hopper: products in turns, dQ of a tile in the turn of the next", &hopper_dq},
 };
 

@@ -13,9 +13,9 @@ inline constexpr int kFirstTurnId = 1;
 inline constexpr int kFirstKeyGroupId = 1;
 /// A stage of the Hopper backward kernel's tiles is free again.
 inline constexpr int kFirstStageId = 1;
-/// The slopes' slots in the kernel for dK and dV, likewise: full ones, then empty ones.
-inline constexpr int kFirstSlopeFullId = 1;
-inline constexpr int kFirstSlopeEmptyId = 3;
+/// What consumers hand over in the kernel for dK and dV, likewise: full ones, then empty ones.
+inline constexpr int kFirstHandoffFullId = 1;
+inline constexpr int kFirstHandoffEmptyId = 3;
 inline constexpr int kFirstWarpgroupId = 5;  ///< one a consumer, for its own 128 threads
 /// The turns of the Hopper backward kernel, beside its stages.
 inline constexpr int kFirstBackwardTurnId = 7;

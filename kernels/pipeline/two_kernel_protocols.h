@@ -23,17 +23,16 @@ WARPLOOM_HD constexpr void schedule_items(Actor& scheduler, const Ring& items, i
   store(scheduler, items, item_at);
 }
 
-// --- dK and dV: side 0 has K, Q and P, side 1 has V, dO and dS. Each side's scores are of its own ring's tiles, its
-// sums of the other's.
+// --- dK and dV. The consumers own the tiles' scores in turn: a tile's owner reads K, V, Q and dO for them and hands
+// the other consumer its operand. Consumer 0 sums dV, of dO tiles, consumer 1 dK, of Q tiles, its own and the other's.
 
 struct KeysRings {
-  static constexpr int kSlopes = 2;  ///< slots
   Ring items;
-  int first_slope = 0;                              ///< slot
-  int first_slope_full = 0, first_slope_empty = 0;  ///< named barriers of both consumers
-  Ring residents[2];                                ///< K, V
-  Ring tiles[2];                                    ///< Q, dO
-  int request = 0;                                  ///< mbarrier: loader 0 has come to the last item
+  int first_handoff = 0;                                ///< slot; of each consumer
+  int first_handoff_full = 0, first_handoff_empty = 0;  ///< named barriers of both consumers
+  Ring residents[2];                                    ///< K, V
+  Ring tiles[2];                                        ///< Q, dO
+  int request = 0;                                      ///< mbarrier: loader 0 has come to the last item
 };
 
 /// An item that no query sees, and the end, are one tile of either ring without bytes.
@@ -53,99 +52,162 @@ WARPLOOM_HD constexpr void load_side(Actor& loader, const KeysRings& rings, int 
   }
 }
 
+/// A consumer's way through the tiles of all items.
+template <class Actor>
+struct KeysConsumer {
+  Actor& consumer;
+  const KeysRings& rings;
+  const int side;
+
+  int item = 0, step = 0;  ///< the next tile's
+  Cursor tile_at{}, item_at{}, resident_at{};
+  Cursor finished_at{};          ///< the first item that is not written
+  int handed = 0, received = 0;  ///< tiles, by this consumer and by the other
+  bool finishing = false;        ///< the item before has its sums, and is to be written
+
+  WARPLOOM_HD constexpr int steps_of(int of_item) const {
+    return consumer.has_tile(of_item) ? consumer.steps(of_item) : 0;
+  }
+  WARPLOOM_HD constexpr void wait_tile(const Cursor& at) {
+    wait_full(consumer, rings.tiles[0], at);
+    wait_full(consumer, rings.tiles[1], at);
+  }
+  WARPLOOM_HD constexpr void release_tile(int ring, Cursor at) { release(consumer, rings.tiles[ring], at); }
+  WARPLOOM_HD constexpr void release_residents() {
+    Cursor at = resident_at;
+    release(consumer, rings.residents[0], at);
+    release(consumer, rings.residents[1], resident_at);
+  }
+  WARPLOOM_HD constexpr void end_item(int of_item) {
+    consumer.epilogue(of_item);
+    release(consumer, rings.items, finished_at);
+  }
+  WARPLOOM_HD constexpr void finish() {
+    if (finishing) end_item(item - 1);
+    finishing = false;
+  }
+  WARPLOOM_HD constexpr void pass() {
+    tile_at.advance(rings.tiles[0]);
+    finishing = ++step >= steps_of(item);
+    if (!finishing) return;
+    ++item;
+    step = 0;
+    item_at.advance(rings.items);
+  }
+  /// The sums' product with the other consumer's tile.
+  WARPLOOM_HD constexpr void begin_other(const Cursor& at) {
+    consumer.sync(rings.first_handoff_full + 1 - side);
+    consumer.read_begin(rings.first_handoff + 1 - side, received);
+    begin_read(consumer, rings.tiles[1 - side], at);
+  }
+  WARPLOOM_HD constexpr void end_other(const Cursor& at) {
+    consumer.read_end_older(rings.first_handoff + 1 - side, received++);
+    end_older_read(consumer, rings.tiles[1 - side], at);
+    release_tile(1 - side, at);
+    consumer.signal(rings.first_handoff_empty + 1 - side);
+  }
+  WARPLOOM_HD constexpr bool pass_over() {
+    finish();
+    wait_full(consumer, rings.items, item_at);
+    const bool is_end = !consumer.has_tile(item);
+    end_item(item);  // of the end, nothing is written
+    release_tile(0, tile_at);
+    release_tile(1, tile_at);
+    pass();
+    finishing = false;
+    return is_end;
+  }
+
+  /// A tile of its own, and in the sums before it the other's tile in front of it.
+  WARPLOOM_HD constexpr void own_step(const Cursor& other_at, const Cursor& own_at, bool has_other, bool is_last) {
+    finish();
+    begin_read(consumer, rings.residents[0], resident_at);
+    begin_read(consumer, rings.residents[1], resident_at);
+    begin_read(consumer, rings.tiles[0], own_at);
+    begin_read(consumer, rings.tiles[1], own_at);
+    if (has_other) begin_other(other_at);
+    end_older_read(consumer, rings.residents[0], resident_at);
+    end_older_read(consumer, rings.residents[1], resident_at);
+    if (is_last) release_residents();
+    consumer.activate(handed);
+    if (has_other) {
+      end_other(other_at);
+      pass();
+    }
+    end_older_read(consumer, rings.tiles[side], own_at);
+    release_tile(side, own_at);
+    consumer.sync(rings.first_handoff_empty + side);
+    consumer.write(rings.first_handoff + side, handed++);
+    consumer.signal(rings.first_handoff_full + side);
+    finish();
+    end_read(consumer, rings.tiles[1 - side], own_at);
+    release_tile(1 - side, own_at);
+    pass();
+  }
+
+  WARPLOOM_HD constexpr void walk() {
+    for (bool may_have_other = side == 1;; may_have_other = true) {
+      bool has_other = false;
+      const Cursor other_at = tile_at;
+      if (may_have_other) {
+        wait_tile(tile_at);
+        if (steps_of(item) == 0) {
+          if (pass_over()) return;
+        } else {
+          has_other = true;
+          wait_full(consumer, rings.items, item_at);
+          release_tile(side, tile_at);
+          if (step + 1 == steps_of(item)) release_residents();
+        }
+      }
+      Cursor own_at = tile_at, own_item_at = item_at;
+      const bool in_next = has_other && step + 1 == steps_of(item);
+      if (has_other) own_at.advance(rings.tiles[0]);
+      if (in_next) own_item_at.advance(rings.items);
+      const int own_item = item + (in_next ? 1 : 0), own_step_of = in_next ? 0 : step + (has_other ? 1 : 0);
+      wait_tile(own_at);
+      if (steps_of(own_item) == 0) {
+        if (has_other) {
+          finish();
+          begin_other(other_at);
+          end_other(other_at);
+          pass();
+        }
+        if (pass_over()) return;
+      } else {
+        wait_full(consumer, rings.items, own_item_at);
+        wait_full(consumer, rings.residents[0], resident_at);
+        wait_full(consumer, rings.residents[1], resident_at);
+        own_step(other_at, own_at, has_other, own_step_of + 1 == steps_of(own_item));
+      }
+    }
+  }
+};
+
 template <class Actor>
 WARPLOOM_HD constexpr void consume_side(Actor& consumer, const KeysRings& rings, int side) {
-  const Ring &scores = rings.tiles[side], &sums = rings.tiles[1 - side], &resident = rings.residents[side];
-  Cursor item_at, finished_at, resident_at, score_at, sum_at;
-  int slopes = 0;                           // passed
-  bool pending = false, finishing = false;  // P or dS waits for its product; that product ends the item in finished_at
-  int finished = 0;
-  const auto begin_sums = [&] {
-    wait_full(consumer, sums, sum_at);
-    begin_read(consumer, sums, sum_at);
-  };
-  const auto sums_done = [&] {
-    end_older_read(consumer, sums, sum_at);
-    release(consumer, sums, sum_at);
-    pending = false;
-  };
-  const auto end_item = [&] {
-    consumer.epilogue(finished++);
-    release(consumer, rings.items, finished_at);
-    finishing = false;
-  };
-  for (int slot = 0; side == 1 && slot < KeysRings::kSlopes; ++slot) consumer.signal(rings.first_slope_empty + slot);
-  for (int tile = 0;; ++tile) {
-    wait_full(consumer, rings.items, item_at);
-    const bool is_end = !consumer.has_tile(tile);
-    const int steps = is_end ? 0 : consumer.steps(tile);
-    for (int j = 0; j < steps; ++j) {
-      wait_full(consumer, scores, score_at);
-      if (j == 0) wait_full(consumer, resident, resident_at);
-      const bool with_sums = pending;
-      begin_read(consumer, resident, resident_at);
-      begin_read(consumer, scores, score_at);
-      if (side == 0 && with_sums) begin_sums();
-      if (side == 1 && with_sums) sums_done();
-      end_older_read(consumer, resident, resident_at);
-      if (j + 1 == steps) release(consumer, resident, resident_at);
-      const int slope = slopes % KeysRings::kSlopes;
-      if (side == 0) {
-        consumer.sync(rings.first_slope_empty + slope);
-        consumer.write(rings.first_slope + slope, slopes);
-        consumer.signal(rings.first_slope_full + slope);
-      } else {
-        consumer.sync(rings.first_slope_full + slope);
-        consumer.read_begin(rings.first_slope + slope, slopes);
-        consumer.read_end(rings.first_slope + slope, slopes);
-        consumer.signal(rings.first_slope_empty + slope);
-      }
-      ++slopes;
-      consumer.activate(j);
-      end_older_read(consumer, scores, score_at);
-      release(consumer, scores, score_at);
-      if (side == 0 && with_sums) sums_done();
-      if (finishing) end_item();
-      pending = true;
-      if (side == 1) begin_sums();
-    }
-    if (steps == 0) {
-      if (pending) {
-        if (side == 0) begin_sums();
-        sums_done();
-      }
-      if (finishing) end_item();
-      end_item();  // of the end, nothing is written
-      wait_full(consumer, scores, score_at);
-      wait_full(consumer, sums, sum_at);
-      release(consumer, scores, score_at);
-      release(consumer, sums, sum_at);
-    }
-    finishing = steps > 0;
-    item_at.advance(rings.items);
-    if (is_end) break;
-  }
-  // The barriers end as they began.
-  for (int slot = 0; side == 0 && slot < KeysRings::kSlopes; ++slot) consumer.sync(rings.first_slope_empty + slot);
+  consumer.signal(rings.first_handoff_empty + 1 - side);
+  KeysConsumer<Actor>{consumer, rings, side}.walk();
+  consumer.sync(rings.first_handoff_empty + side);  // the barriers end as they began
 }
 
 WARPLOOM_HD constexpr Protocol hopper_keys(const Sizes& n) {
   Protocol p(n);
   KeysRings rings;
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, 4);
-  rings.residents[0] = add_ring(p, "K", "K_full", "K_empty", 1, 1);
-  rings.residents[1] = add_ring(p, "V", "V_full", "V_empty", 1, 1);
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 4, 4);
+  rings.residents[0] = add_ring(p, "K", "K_full", "K_empty", 1, 2);
+  rings.residents[1] = add_ring(p, "V", "V_full", "V_empty", 1, 2);
   rings.tiles[0] = add_ring(p, "Q", "Q_full", "Q_empty", two_at_least(n.stages), 2);
   rings.tiles[1] = add_ring(p, "dO", "dO_full", "dO_empty", two_at_least(n.stages), 2);
-  rings.first_slope = p.num_slots;
-  rings.first_slope_full = p.num_named;
-  rings.first_slope_empty = p.num_named + KeysRings::kSlopes;
-  for (int slot = 0; slot < KeysRings::kSlopes; ++slot) p.add_slot({"slope", slot});
-  for (int slot = 0; slot < KeysRings::kSlopes; ++slot) {
-    p.add_named_barrier({"slope_full", slot}, 2 * kWarpgroup, kFirstSlopeFullId + slot);
+  rings.first_handoff = p.num_slots;
+  rings.first_handoff_full = p.num_named;
+  rings.first_handoff_empty = p.num_named + 2;
+  for (int side = 0; side < 2; ++side) p.add_slot({"handoff", side});
+  for (int side = 0; side < 2; ++side) {
+    p.add_named_barrier({"handoff_full", side}, 2 * kWarpgroup, kFirstHandoffFullId + side);
   }
-  for (int slot = 0; slot < KeysRings::kSlopes; ++slot) {
-    p.add_named_barrier({"slope_empty", slot}, 2 * kWarpgroup, kFirstSlopeEmptyId + slot);
+  for (int side = 0; side < 2; ++side) {
+    p.add_named_barrier({"handoff_empty", side}, 2 * kWarpgroup, kFirstHandoffEmptyId + side);
   }
   rings.request = p.num_mbarriers;
   p.add_mbarrier({"request"}, 1);

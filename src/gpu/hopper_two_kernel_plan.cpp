@@ -38,6 +38,7 @@ struct DqTile {
 constexpr std::array kDqTiles = {
     DqTile{64, true, 2, 128, 2, 2, true},
     DqTile{128, true, 2, 96, 2, 2, true},
+    DqTile{192, false, 2, 80, 2, 2, true},
     DqTile{256, false, 2, 64, 2, 1, true},
     DqTile{256, true, 2, 48, 2, 2, true},
 };
@@ -82,15 +83,6 @@ KernelRequest request_for(const char* file, const char* kernel, const char* head
   return request;
 }
 
-HopperBackwardKeysConfig scaled(HopperBackwardKeysConfig config) {
-  config.scaled_key = true;
-  return config;
-}
-HopperBackwardDqConfig scaled(HopperBackwardDqConfig config) {
-  config.scaled_query = true;
-  return config;
-}
-
 /// Every wide head dimension with both score functions; everything else, and narrower ones, at the ends of the tile
 /// table's rows.
 template <typename Config, typename Table, typename Add>
@@ -104,7 +96,6 @@ void list_variants(const Table& tiles, Add add) {
       plain.softmax = softmax;
       if (is_end || dim > kMaxOnePassDim) {
         add(plain);
-        if (!softmax) add(scaled(plain));
       }
       if (!is_end) continue;
       for (const int bits : {1, 2, 3, 4, 5, 6, 7}) {
@@ -121,15 +112,14 @@ void list_variants(const Table& tiles, Add add) {
 // --- dK and dV ---------------------------------------------------------------------------------------------------
 
 ConfigKey key_of(const HopperBackwardKeysConfig& c) {
-  return {c.head_dim, c.value_dim, c.bfloat16, c.softmax, c.softcap, c.interval_mask, c.stages, c.scaled_key};
+  return {c.head_dim, c.value_dim, c.bfloat16, c.softmax, c.softcap, c.interval_mask, c.stages};
 }
 
 KernelRequest keys_request(const ConfigKey& key, const Architecture& architecture) {
   const HopperBackwardKeysConfig c = hopper_keys_config(key);
   return request_for("attention/attention_backward_keys_hopper.cu", "attention_backward_keys_hopper",
                      "hopper_backward_keys_config.h", "HopperBackwardKeysConfig",
-                     message(members_of(c), ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key)),
-                     architecture);
+                     message(members_of(c), ", .stages = ", c.stages), architecture);
 }
 
 KernelVariant keys_variant(const ConfigKey& key) {
@@ -174,7 +164,11 @@ std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool /*whole_ta
   std::vector<KernelVariant> result;
   if (device.major != 9) return result;
   list_variants<HopperBackwardDqConfig>(kDqTiles, [&](const HopperBackwardDqConfig& wanted) {
-    result.push_back(dq_variant(key_of(choose_hopper_dq_config(wanted))));
+    HopperBackwardDqConfig config = choose_hopper_dq_config(wanted);
+    result.push_back(dq_variant(key_of(config)));
+    config.scaled_query = true;
+    const bool may_scale = config.bfloat16 && !config.softmax && !config.interval_mask;
+    if (may_scale) result.push_back(dq_variant(key_of(config)));
   });
   return result;
 }
@@ -202,10 +196,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"mask", dq.interval_mask ? "intervals" : "sequence"}};
   if (keys_launch.family == &kHopperBackwardKeys) {
     const HopperBackwardKeysConfig keys = hopper_keys_config(keys_launch.config);
-    json["keys"] = {{"key_rows", kBackwardTileRows},
-                    {"query_rows", kBackwardTileRows},
-                    {"stages", keys.stages},
-                    {"scaled_key", keys.scaled_key}};
+    json["keys"] = {{"key_rows", kBackwardTileRows}, {"query_rows", kBackwardTileRows}, {"stages", keys.stages}};
   } else {
     const HopperBackwardConfig keys = hopper_backward_config(keys_launch.config);
     json["keys"] = {{"key_rows", keys.key_rows},
@@ -254,7 +245,6 @@ Status add_keys(const warploom_attention& call, const DeviceInfo& device, const 
     launch->shared_bytes = shared_map(config).bytes;
   } else {
     HopperBackwardKeysConfig config = choose_hopper_keys_config(config_of<HopperBackwardKeysConfig>(call));
-    config.scaled_key = bfloat16_carries_half_alpha(call);
     launch = &plan.add_launch(kHopperBackwardKeys, key_of(config));
     launch->threads = 3 * kWarpgroupThreads;  // two consumers, the producer
     launch->shared_bytes = shared_map(config).bytes;
@@ -308,7 +298,7 @@ HopperBackwardDqConfig choose_hopper_dq_config(const HopperBackwardDqConfig& wan
 }
 
 HopperBackwardKeysConfig hopper_keys_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6], key[7] != 0};
+  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6]};
 }
 
 HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key) {
