@@ -133,7 +133,7 @@ struct Consumer {
     const AttentionCall& call = params.backward.call;
     // Of the queries 8 n + 2 (lane mod 4) and the next: softmax's lse and delta, or divisors.
     const auto terms_of = [&](int ring, int n) __attribute__((always_inline)) {
-      return ptx::load_shared_float2(shared.terms(ring, slot) + (First + n) * 32 + thread_of_warpgroup() % 4 * 8);
+      return ptx::load_shared_float2(shared.terms(ring, slot) + (First + n) * 32 + threadIdx.x % 4 * 8);
     };
     if constexpr (kConfig.softmax) {
       float2 lse[Blocks], delta[Blocks];
@@ -166,7 +166,7 @@ struct Consumer {
   /// many registers.
   template <int First, int End>
   __device__ __forceinline__ void apply_scores(float (&s)[kRows / 2], float (&dp)[kRows / 2], int slot) const {
-    constexpr int kBlocks = kFewRegisters ? 2 : 4;
+    constexpr int kBlocks = kFewRegisters ? 1 : 4;
     apply_score<First, kBlocks>(s, dp, slot);
     if constexpr (First + kBlocks < End) apply_scores<First + kBlocks, End>(s, dp, slot);
   }
