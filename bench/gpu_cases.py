@@ -179,6 +179,8 @@ def _other_problems() -> list[Problem]:
         Problem("used-D128", dim=128, value_dim=128, bfloat16=False, used_q=used_q, used_k=used_k),
         Problem("used-intervals", used_q=used_q, used_k=used_k, right=None, intervals=2),
         Problem("extra-rows", extra_rows=333),
+        # More work items than SMs, and more key tiles than a ring has slots.
+        Problem("long-D256", slots_q=(3000, 1700, 130), heads=4, dim=256, value_dim=256),
         Problem("extra-rows-D256", extra_rows=77, dim=256, value_dim=256, bfloat16=False),
         Problem("divisor-number", divisor=37.5),
         Problem("divisor-negative", divisor=-3.0, bfloat16=False),

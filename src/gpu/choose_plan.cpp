@@ -18,21 +18,11 @@
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kHopperForward,
-                                  &kMmaForward,
-                                  &kSplitForward,
-                                  &kCombine,
-                                  &kHopperBackward,
-                                  &kHopperBackwardKeys,
-                                  &kHopperBackwardDq,
-                                  &kMmaBackward,
-                                  &kMmaBackwardDq,
-                                  &kBackwardRowTerms,
-                                  &kBackwardDqSums,
-                                  &kMmaBackwardBias,
-                                  &kBackwardTableSums,
-                                  &kBackwardTableTotals,
-                                  &kGemm};
+constexpr std::array kFamilies = {&kHopperForward,     &kMmaForward,          &kSplitForward,
+                                  &kCombine,           &kHopperBackward,      &kHopperBackwardKeys,
+                                  &kHopperBackwardDq,  &kMmaBackward,         &kMmaBackwardDq,
+                                  &kBackwardRowTerms,  &kBackwardDqSums,      &kMmaBackwardBias,
+                                  &kBackwardTableSums, &kBackwardTableTotals, &kGemm};
 
 }  // namespace
 

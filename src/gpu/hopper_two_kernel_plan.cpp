@@ -25,7 +25,6 @@ struct KeysTile {
   int stages;
 };
 constexpr std::array kKeysTiles = {
-    KeysTile{128, 4},
     KeysTile{256, 2},
 };
 
@@ -36,11 +35,8 @@ struct DqTile {
   bool turns;
 };
 constexpr std::array kDqTiles = {
-    DqTile{64, true, 2, 128, 2, 2, true},
-    DqTile{128, true, 2, 96, 2, 2, true},
-    DqTile{192, false, 2, 80, 2, 2, true},
-    DqTile{256, false, 2, 64, 2, 1, true},
-    DqTile{256, true, 2, 48, 2, 2, true},
+    DqTile{64, true, 2, 128, 2, 2, true},  DqTile{128, true, 2, 96, 2, 2, true}, DqTile{192, false, 2, 80, 2, 2, true},
+    DqTile{256, false, 2, 64, 2, 1, true}, DqTile{256, true, 2, 48, 2, 2, true},
 };
 
 template <typename Table, typename Config>
@@ -103,7 +99,10 @@ void list_variants(const Table& tiles, Add add) {
         other.bfloat16 = (bits & 1) == 0;
         other.interval_mask = (bits & 2) != 0;
         other.softcap = (bits & 4) != 0;
-        if (!other.softcap || softmax) add(other);
+        const bool narrow = dim <= kMaxOnePassDim;
+        const bool served =
+            softmax ? !other.softcap || narrow : !other.softcap && (narrow || other.bfloat16 || !other.interval_mask);
+        if (served) add(other);
       }
     }
   }
@@ -132,6 +131,7 @@ std::vector<KernelVariant> keys_variants(const DeviceInfo& device, bool /*whole_
   std::vector<KernelVariant> result;
   if (device.major != 9) return result;
   list_variants<HopperBackwardKeysConfig>(kKeysTiles, [&](const HopperBackwardKeysConfig& wanted) {
+    if (wanted.head_dim <= kMaxOnePassDim) return;  // the one-pass kernel without its dQ
     result.push_back(keys_variant(key_of(choose_hopper_keys_config(wanted))));
   });
   return result;
@@ -304,6 +304,14 @@ HopperBackwardKeysConfig hopper_keys_config(const ConfigKey& key) {
 HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key) {
   return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0,  key[5] != 0,
           key[6], key[7], key[8],      key[9],      key[10] != 0, key[11] != 0};
+}
+
+bool two_kernels_serve(const warploom_attention& call) {
+  if (call.bias.kind != WARPLOOM_NO_BIAS) return false;
+  if (std::max(call.head_dim, call.value_dim) <= kMaxOnePassDim) return true;
+  // The softcap would spill, and so would HSTU's exponents with lists of intervals.
+  if (call.op == WARPLOOM_SOFTMAX) return call.softcap == 0;
+  return call.dtype == WARPLOOM_BFLOAT16 || !has_interval_mask(call);
 }
 
 bool takes_two_kernels(const warploom_attention& call) {

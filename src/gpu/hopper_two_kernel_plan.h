@@ -20,6 +20,9 @@ HopperBackwardDqConfig choose_hopper_dq_config(const HopperBackwardDqConfig& wan
 HopperBackwardKeysConfig hopper_keys_config(const ConfigKey& key);
 HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key);
 
+/// Whether these kernels can take a call that takes_two_kernels means for them; the mma.sync kernels take the others.
+bool two_kernels_serve(const warploom_attention& call);
+
 /// Whether a call that hopper_backward_serves takes is for these kernels: heads wider than kMaxOnePassDim, and calls
 /// that ask to be deterministic.
 bool takes_two_kernels(const warploom_attention& call);
