@@ -197,20 +197,8 @@ struct Consumer {
     }
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
 
-    // HSTU's function of 0 is 0, and its form, exact or not, must not depend on an R that is invisible.
-    constexpr bool kMaskedFirst = kConfig.dense_bias && !kConfig.softmax;
-    bool is_hiding = false;
-    if constexpr (kConfig.dense_bias) {
-      is_hiding = add_bias(params.backward.call, here.bias(stage), who * 64 + warp * 16, s);
-      if (kMaskedFirst && (flags & kQueryTileMasked) != 0)
-        hide_invisible(visible_of(stage, warp), warp % 2 * 16, s, dp);
-    }
-    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kConfig.dense_bias>(
+    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, false>(
         params.backward.call, s, dp, shared.row_terms(stage));
-    if constexpr (kConfig.dense_bias) {
-      if (is_hiding) hide_masked(here.bias(stage), who * 64 + warp * 16, s, dp);
-      if constexpr (kConfig.bias_gradient && !kConfig.softmax) scale_all(flat(dp), params.backward.bias_factor);
-    }
     PackedScores<kQueries> p, ds;
     const bool is_masked = (flags & kQueryTileMasked) != 0;
     const uint32* const visible = visible_of(stage, warp);
@@ -223,7 +211,7 @@ struct Consumer {
     }
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
-    if constexpr (kConfig.bfloat16 && !kMaskedFirst) {
+    if constexpr (kConfig.bfloat16) {
       if (is_masked)
         for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
           p[k][i] &= mask;
@@ -253,7 +241,6 @@ struct Consumer {
     } else {
       const ScoreRing::Cursor before = score_at.before();
       shared.scores.wait_full(before);
-      if constexpr (kConfig.bias_gradient) store_bias_gradient(before);
       float dq[kDqColumns / 2];
       issue_dq<kKeys / 16>(dq, before.slot());
       ptx::wgmma_wait_group<1>(dk, dv);
@@ -381,7 +368,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   __syncthreads();
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == kConfig.consumers) {
-    ptx::setmaxnreg_dec<kSplits ? 24 : 40>();
+    ptx::setmaxnreg_dec<kSplits && !kConfig.dense_bias ? 24 : 40>();
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
@@ -395,7 +382,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
       clearer.run();
     }
   } else {
-    ptx::setmaxnreg_inc<kSplits ? 240 : 232>();
+    ptx::setmaxnreg_inc<kSplits && !kConfig.dense_bias ? 240 : 232>();
     Consumer consumer{params, shared, warpgroup};
     consumer.run();
   }

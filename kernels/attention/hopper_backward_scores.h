@@ -136,7 +136,7 @@ __device__ __forceinline__ void scale_all(float (&values)[Count], float factor) 
 
 /// apply_score for bfloat16, without a softcap or divisors by row, in two parts. Here P is made, and packed, from S,
 /// and S becomes dP's factor, or lacks 1 of it. Returns whether it is whole (HSTU, exact).
-template <bool Softmax, bool Halved, int Blocks>
+template <bool Softmax, bool Halved, bool Biased, int Blocks>
 __device__ __forceinline__ bool apply_probability(const AttentionCall& call, float (&s)[1][Blocks][4],
                                                   uint32 (&packed)[Blocks / 2][4], const float* terms) {
   const auto pack_pair = [&](int n, int i, float low, float high) {
@@ -148,14 +148,14 @@ __device__ __forceinline__ bool apply_probability(const AttentionCall& call, flo
       const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + threadIdx.x % 4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        s[0][n][i] = softmax_probability(call.alpha, i % 2 == 0 ? rows.x : rows.z, s[0][n][i]);
+        s[0][n][i] = softmax_probability(score_scale<Biased>(call).alpha, i % 2 == 0 ? rows.x : rows.z, s[0][n][i]);
       }
       pack_pair(n, 0, s[0][n][0], s[0][n][1]);
       pack_pair(n, 2, s[0][n][2], s[0][n][3]);
     }
     return true;
   } else {
-    if constexpr (!Halved) scale_all(flat(s), 0.5f * call.alpha);
+    if constexpr (!Halved && !Biased) scale_all(flat(s), 0.5f * call.alpha);
     const bool exact = __any_sync(kAllLanes, any_below_tanh_limit(s));
     if (exact) {
 #pragma unroll
@@ -178,6 +178,13 @@ __device__ __forceinline__ bool apply_probability(const AttentionCall& call, flo
     }
     return exact;
   }
+}
+
+/// HSTU: factor becomes all of `scale` times the slope.
+template <int Blocks>
+__device__ __forceinline__ void scale_slopes(bool is_whole, float scale, float (&factor)[1][Blocks][4]) {
+  const float addend = is_whole ? 0.0f : scale;
+  for (float& x : flat(factor)) x = fmaf(x, scale, addend);
 }
 
 /// The second part: dP becomes dS.

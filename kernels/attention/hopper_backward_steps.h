@@ -1,5 +1,5 @@
 // Steps of the one-pass Hopper backward kernel in which a consumer's scalar work runs beside its own products: for
-// bfloat16 without a bias. (attention_backward_hopper.cu has the step of the others, whose products all wait for all of
+// bfloat16. (attention_backward_hopper.cu has the step of the others, whose products all wait for all of
 // the scalar work.)
 //
 // Products with P and dS are issued as soon as these are packed. dQ of the tile before comes before the last product
@@ -7,6 +7,7 @@
 // them, took a fifth of the time.
 #pragma once
 
+#include "attention/hopper_backward_bias.h"
 #include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
 #include "geometry/wgmma_descriptor.h"
@@ -21,7 +22,7 @@ constexpr bool kDqByRows = kQueries == 128;
 constexpr int kDqColumns = kDqByRows ? kConfig.head_dim : kConfig.head_dim > geometry::kPanelColumns ? 64 : 32;
 
 /// Whether these steps are the kernel's.
-constexpr bool kOverlaps = kConfig.bfloat16 && kConfig.accumulate_dq && !kConfig.dense_bias;
+constexpr bool kOverlaps = kConfig.bfloat16 && kConfig.accumulate_dq;
 /// Whether P comes before dP is there. Takes 16 registers more.
 constexpr bool kSplits = kOverlaps && kConfig.splits_scores;
 /// Whether consumers begin their tiles in turns, so that one's products run under the other's scalar work.
@@ -90,6 +91,24 @@ __device__ __forceinline__ void end_dq(Consumer& c, float (&dq)[kDqColumns / 2],
   c.add_dq(dq, dq_tile);
 }
 
+/// HSTU: dS takes the factor that the bias's gradient has.
+constexpr bool kScalesSlopes = kConfig.bias_gradient && !kConfig.softmax;
+
+/// R to the scores (hopper_backward_bias.h). HSTU's form, exact or not, must not depend on an R that is invisible: such
+/// scores become 0.
+template <typename Consumer>
+__device__ __forceinline__ bool add_bias(const Consumer& c, int stage, int first_key, bool is_masked,
+                                         const uint32* visible, int first_bit, TransposedScores<kQueries>& s) {
+  const bool is_hiding = add_bias(c.params.backward.call, c.shared.bias(stage), first_key, s);
+  if (!kConfig.softmax && is_masked) {
+    for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
+      if ((mask & 1) == 0) pair_of(s, k, i)[0] = 0;
+      if ((mask >> 16) == 0) pair_of(s, k, i)[1] = 0;
+    });
+  }
+  return is_hiding;
+}
+
 /// A tile of 64 queries, whose Q and dO have come, and dQ of the one before. Returns the tile's number among dQ's sums.
 template <bool IsFirst, typename Consumer>
 __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_tile_before) {
@@ -100,6 +119,9 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
   const uint32* const visible = c.visible_of(stage, warp);
   const int first_bit = warp % 2 * 16;
 
+  [[maybe_unused]] const int first_key = c.who * 64 + warp * 16;
+  [[maybe_unused]] bool is_hiding = false;
+
   TransposedScores<kQueries> s, dp;
   PackedScores<kQueries> p, ds;
   ptx::wgmma_fence();
@@ -109,8 +131,15 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
   ptx::wgmma_commit_group();
   if constexpr (kSplits) {
     ptx::wgmma_wait_group<1>(flat(s));
-    const bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key>(call, s, p, c.shared.row_terms(stage));
+    if constexpr (kConfig.dense_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
+    bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, kConfig.dense_bias>(call, s, p,
+                                                                                            c.shared.row_terms(stage));
+    if constexpr (kScalesSlopes) {
+      scale_slopes(exact, c.params.backward.bias_factor, s);
+      exact = true;
+    }
     if (is_masked) hide_packed<kQueries>(visible, first_bit, p);
+    if (kConfig.dense_bias && is_hiding) hide_masked(c.shared.bias(stage), first_key, p);
     ptx::wgmma_fence();
     operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
     ptx::wgmma_commit_group();
@@ -118,13 +147,20 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
     apply_slope<kConfig.softmax>(exact, s, dp, c.shared.row_terms(stage));
     pack_scores<Element>(ds, dp);
     if (is_masked) hide_packed<kQueries>(visible, first_bit, ds);
+    if (kConfig.dense_bias && is_hiding) hide_masked(c.shared.bias(stage), first_key, ds);
   } else {
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
-    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, false>(call, s, dp,
-                                                                                    c.shared.row_terms(stage));
+    if constexpr (kConfig.dense_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
+    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, kConfig.dense_bias>(
+        call, s, dp, c.shared.row_terms(stage));
+    if constexpr (kScalesSlopes) scale_all(flat(dp), c.params.backward.bias_factor);
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
     if (is_masked) hide_packed<kQueries>(visible, first_bit, p, ds);
+    if (kConfig.dense_bias && is_hiding) {
+      hide_masked(c.shared.bias(stage), first_key, p);
+      hide_masked(c.shared.bias(stage), first_key, ds);
+    }
   }
   c.hand_over(ds);
   const int dq_tile = c.shared.note(stage).dq_tile;
@@ -142,6 +178,7 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
   }
   operands.issue_gradient<kConfig.head_dim>(c.dk, ds, operands.query, !IsFirst);
   ptx::wgmma_commit_group();
+  if constexpr (kConfig.bias_gradient && !IsFirst) c.store_bias_gradient(c.score_at.before());
   if constexpr (!IsFirst) end_dq<1>(c, dq, dq_tile_before);
   ptx::wgmma_wait_group<0>(c.dk, c.dv);
   free_barrier_arrive(stage);

@@ -223,7 +223,7 @@ WARPLOOM_HD constexpr Protocol hopper_backward_one_by_one(const Sizes& n) {
 /// With a bias and its gradient: R comes with its tile of Q and dO, and a consumer's part of dS, which is the
 /// gradient's too, is stored by TMA where dQ reads it, and read before the score tile is released.
 WARPLOOM_HD constexpr Protocol hopper_backward_bias(const Sizes& n) {
-  return describe_backward(n, /*clears=*/true, /*overlaps=*/false, /*in_turns=*/false);
+  return describe_backward(n, /*clears=*/true, /*overlaps=*/true, /*in_turns=*/false);
 }
 
 }  // namespace warploom::pipeline

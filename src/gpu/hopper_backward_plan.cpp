@@ -107,7 +107,10 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
         biased.bias_gradient = (bits & 1) == 0;
         biased.interval_mask = (bits & 2) != 0;
         biased.scaled_key = (bits & 4) != 0;
-        if (!biased.scaled_key || !softmax) add(biased);
+        if (biased.scaled_key && softmax) continue;
+        add(biased);
+        biased.splits_scores = true;
+        if (choose_hopper_backward_config(biased).splits_scores) add(biased);
       }
     }
   }
@@ -181,8 +184,10 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
   config.key_rows = tile.key_rows;
   config.query_rows = tile.query_rows;
   config.stages = tile.stages;
+  // Beside a bias wide heads have no registers for it.
+  const bool has_registers = !wanted.dense_bias || std::max(wanted.head_dim, wanted.value_dim) <= 64;
   config.splits_scores = wanted.splits_scores && wanted.bfloat16 && !wanted.softcap && !wanted.interval_mask &&
-                         !wanted.dense_bias && wanted.accumulate_dq && tile.query_rows == 64;
+                         has_registers && wanted.accumulate_dq && tile.query_rows == 64;
   return config;
 }
 

@@ -228,6 +228,8 @@ TEST(HopperBackwardPlan, ScoresAreSplitWhereRegistersBearIt) {
   float divisors = 1;
   other.divisor_rows = &divisors;
   EXPECT_FALSE(splits(other));
+  EXPECT_TRUE(splits(biased_call_of(WARPLOOM_HSTU, 64)));
+  EXPECT_FALSE(splits(biased_call_of(WARPLOOM_HSTU, 128)));
 }
 
 TEST(HopperBackwardPlan, GroupsKeepQueriesAndSumsInL2) {
