@@ -4,7 +4,7 @@
 // device counter, longest first, and walks the key tiles that they see; each consumer warpgroup owns 64 of the rows. In
 // its turn on the tensor core a consumer issues dQ += dS K of the tile before, S = Q K^T and dP = dO V^T of this one;
 // then it turns S and dP into dS, packed in registers as the next turn's operand, while the other consumer has its
-// turn. pipeline/attention_protocols.h describes the barriers as `hopper_dq`, and the protocol checker checks them.
+// turn. pipeline/two_kernel_protocols.h describes the barriers as `hopper_dq`, and the protocol checker checks them.
 //
 // The text before this file defines warploom::kConfig, a HopperBackwardDqConfig.
 #include "attention/backward_score.h"
