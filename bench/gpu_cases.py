@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, ROOT, SPLIT, Item
+from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, SPLIT, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -179,8 +178,6 @@ def _other_problems() -> list[Problem]:
         Problem("used-D128", dim=128, value_dim=128, bfloat16=False, used_q=used_q, used_k=used_k),
         Problem("used-intervals", used_q=used_q, used_k=used_k, right=None, intervals=2),
         Problem("extra-rows", extra_rows=333),
-        # More work items than SMs, and more key tiles than a ring has slots.
-        Problem("long-D256", slots_q=(3000, 1700, 130), heads=4, dim=256, value_dim=256),
         Problem("extra-rows-D256", extra_rows=77, dim=256, value_dim=256, bfloat16=False),
         Problem("divisor-number", divisor=37.5),
         Problem("divisor-negative", divisor=-3.0, bfloat16=False),
@@ -335,30 +332,8 @@ def _bias_problems() -> list[Problem]:
         Problem("softmax-bias-packed-long", softmax=True, slots_q=(7, 2100), dim=64, bias="packed"),
         Problem("bias-packed-many", slots_q=tuple(n % 7 for n in range(900)), bias="packed"),
         Problem("softmax-bias-dense-grouped", softmax=True, heads=8, key_heads=2, dim=128, value_dim=128, **dense),
-        Problem("softmax-bias-bucketed-grouped", softmax=True, heads=8, key_heads=2, bias="bucketed"),
     ]
-    return problems + _whole_bias_problems()
-
-
-def _whole_bias_problems() -> list[Problem]:
-    """A dense bias whose gradient, too, has rows of whole 16 bytes, as the Hopper backward kernel asks for."""
-    hstu: dict[str, Any] = {"bias": "dense", "max_seqlen": 304, "divisor": 10.0}
-    softmax: dict[str, Any] = {"bias": "dense", "max_seqlen": 304, "softmax": True}
-    wide: dict[str, Any] = {"dim": 128, "value_dim": 128, "slots_q": (304, 1, 129, 192)}
-    short: dict[str, Any] = {"slots_q": SHORT_Q, "slots_k": BOUNDARIES}
-    return [
-        Problem("bias-whole", **MASKS["ctx-tgt"], **hstu),
-        Problem("bias-whole-q-delta-q", bias_rows="q", bias_masked=0.3, **short, **hstu),
-        Problem("bias-whole-window-D128", left=100, heads=4, key_heads=2, **wide, **hstu),
-        Problem("bias-whole-used", used_q=USED_Q, used_k=USED_K, alpha=0.3, bias_scaled=False, **hstu),
-        Problem("bias-whole-broadcast", bias_heads=1, bias_batch=False, **hstu),
-        Problem("softmax-bias-whole-delta-q", left=100, **short, **softmax),
-        Problem("softmax-bias-whole-masked-D128", bias_masked=0.3, right=None, **wide, **softmax),
-        Problem("softmax-bias-whole-intervals", right=None, intervals=3, interval_heads=2, **softmax),
-        Problem(
-            "softmax-bias-whole-more-queries", slots_q=(70, 136, 300), slots_k=(30, 65, 200), right=None, **softmax
-        ),
-    ]
+    return problems
 
 
 def _split_problems() -> list[Problem]:
@@ -502,7 +477,6 @@ BACKWARD_SPECIAL_CHECKS = (
     "independent-of-the-batch",
     "bias-autograd",
     "bias-does-not-leak",
-    "whole-bias-does-not-leak",
     "bias-graph-capture",
     "bias-large-table",
 )
@@ -516,12 +490,11 @@ BACKWARD_BIASES = (
     *("softmax-bias-packed", "bias-packed-q-delta-q", "bias-packed-many", "bias-packed-used", "bias-packed-layout"),
     *("bias-bucketed", "softmax-bias-bucketed-delta-q", "bias-time-thresholds", "bias-bucketed-one-head"),
     *("bias-bucketed-masked", "bias-bucketed-used", "bias-bucketed-far", "bias-bucketed-close"),
-    *("bias-bucketed-long", "softmax-bias-bucketed-grouped", "softmax-bias-position", "bias-bucketed-D256"),
 )
 BACKWARD_PROBLEMS = {
     name: problem
     for name, problem in PROBLEMS.items()
-    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES or "bias-whole" in name)
+    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES)
 }
 # What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
 BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
@@ -552,7 +525,6 @@ DEVICE_TESTS = {
     "stmatrix": "tests/device/hopper_memory_test.cu",
     "cluster-multicast": "tests/device/hopper_memory_test.cu",
     "election-and-grid-wait": "tests/device/hopper_memory_test.cu",
-    "own-pipeline": "examples/cpp/own_pipeline/own_pipeline.cu",
 }
 
 SANITIZER_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -585,7 +557,6 @@ SANITIZER_PROBLEMS = {
         ),
         # A dense bias whose rows are odd, so that it is read element by element; and one that is copied in chunks.
         Problem("softmax-D64-dense", slots_q=(0, 65, 131), softmax=True, bias="dense", extra_rows=3),
-        Problem("softmax-D64-dense-whole", slots_q=(0, 65, 131), softmax=True, bias="dense", max_seqlen=200),
         Problem(
             "softmax-D128-packed",
             slots_q=(3, 66),
@@ -738,17 +709,6 @@ def both_ways(section: str, name: str, case: str) -> list[Item]:
     return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
 
 
-def ladder_rungs() -> dict[str, tuple[str, ...]]:
-    """The rungs of both ladders that have a file of their own, and what each is made of."""
-    rungs = {}
-    for kind, folder in (("attention", "examples/ladder"), ("gemm", "examples/gemm_ladder")):
-        table = f"{folder}/ladder.json"
-        for row in json.loads((ROOT / table).read_text())["rungs"]:
-            if "file" in row:
-                rungs[f"{kind}-{row['name']}"] = (f"{folder}/{row['file']}", f"{folder}/call.h", table)
-    return rungs
-
-
 def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
@@ -767,7 +727,6 @@ def all_items() -> list[Item]:
         for name in TORCH_CHECKS
     ]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
-    items += [Item("checks", f"ladder-{name}", sources) for name, sources in ladder_rungs().items()]
     for tool in SANITIZER_TOOLS:
         of_tool = []
         for case, problem in SANITIZER_PROBLEMS.items():

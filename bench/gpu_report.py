@@ -18,7 +18,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "kernels"
-EXAMPLES = ROOT / "examples"
 
 # The host files that choose, plan and launch the kernels: the one list of them.
 HOST_FILES = (
@@ -55,7 +54,6 @@ BACKWARD = (
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
     "kernels/attention/backward_table_sums.cu",
-    "kernels/attention/backward_table_totals.cu",
     "src/gpu/backward_around.cpp",
     "src/gpu/backward_bias_plan.cpp",
     "src/gpu/backward_plan.cpp",
@@ -74,17 +72,13 @@ HOPPER_FORWARD = (
 )
 # The Hopper kernels of the backward pass, which take what they can of its calls there.
 HOPPER_BACKWARD = (
-    "kernels/attention/attention_backward_dq_hopper.cu",
     "kernels/attention/attention_backward_hopper.cu",
-    "kernels/attention/attention_backward_keys_hopper.cu",
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
     "src/gpu/attention_maps.cpp",
     "src/gpu/backward_around.cpp",
     "src/gpu/hopper_backward_plan.cpp",
     "src/gpu/hopper_backward_plan.h",
-    "src/gpu/hopper_two_kernel_plan.cpp",
-    "src/gpu/hopper_two_kernel_plan.h",
     "src/gpu/tensor_map.cpp",
     *HOST_FILES,
 )
@@ -119,7 +113,7 @@ def without_comments(text: str) -> str:
 
 
 def expanded_files(sources: Iterable[str], root: Path = ROOT) -> list[Path]:
-    """The sources and, for device code, every header of kernels/ and examples/ that they include, sorted."""
+    """The sources and, for those below kernels/ and tests/device/, every kernel header that they include, sorted."""
     found: set[Path] = set()
     waiting = [root / source for source in sources]
     while waiting:
@@ -130,8 +124,7 @@ def expanded_files(sources: Iterable[str], root: Path = ROOT) -> list[Path]:
         if (root / "src") in path.parents:
             continue  # a host file stands for itself: the call's checks have tests of their own
         for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), flags=re.MULTILINE):
-            header = root / "kernels" / name
-            waiting.append(header if header.is_file() else root / "examples" / name)
+            waiting.append(root / "kernels" / name)
     return sorted(found)
 
 

@@ -7,12 +7,10 @@
 #include "gpu/attention.h"
 #include "gpu/gemm.h"
 #include "gpu/nvrtc_search.h"
-#include "gpu/user_kernel.h"
 #include "information.h"
 #include "last_error.h"
 #include "problem/gemm.h"
 #include "problem/validate.h"
-#include "warploom/kernel.h"
 #include "warploom/version.h"
 #include "warploom/warploom.h"
 
@@ -91,26 +89,6 @@ int warploom_gemm_run(const warploom_gemm* call) {
   return warploom::guarded([&] {
     if (Status status = validate(call); !status.ok()) return status;
     return warploom::gpu::run(*call);
-  });
-}
-
-int warploom_compile_kernel(const char* source, const char* kernel, const char* architecture, char** cubin,
-                            size_t* bytes) {
-  return warploom::guarded([&]() -> Status {
-    if (source == nullptr || kernel == nullptr) return Status::invalid_value("source or kernel is null; pass text");
-    if (cubin == nullptr || bytes == nullptr)
-      return Status::invalid_value("cubin or bytes is null; pass addresses for the results");
-    const Result<warploom::gpu::Architecture> target = warploom::gpu::user_architecture(architecture);
-    if (!target.ok()) return target.status();
-    const Result<warploom::gpu::CubinPointer> made =
-        warploom::gpu::compile_user_kernel(source, kernel, *target, warploom::gpu::compiler().settings());
-    if (!made.ok()) return made.status();
-    const std::string& image = (*made)->image;
-    *cubin = static_cast<char*>(std::malloc(image.size()));
-    if (*cubin == nullptr) return Status::runtime_error("out of memory");
-    std::memcpy(*cubin, image.data(), image.size());
-    *bytes = image.size();
-    return {};
   });
 }
 

@@ -114,9 +114,4 @@ struct BackwardTableSumsConfig {
 };
 inline constexpr int kTableSumsThreads = 128;
 
-/// The kernel that comes instead where the main kernel has added up the tables' gradients.
-struct BackwardTableTotalsConfig {
-  int threads = 256;
-};
-
 }  // namespace warploom

@@ -19,8 +19,7 @@ struct BackwardConfig {
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
   BiasKind bias = BiasKind::none;
-  /// Of a dense or packed bias: written as it comes, nothing of it is broadcast. Of tables: added in global memory.
-  bool bias_gradient = false;
+  bool bias_gradient = false;     ///< of a dense or packed bias, written as it comes: nothing of it is broadcast
   bool bias_aligned = true;       ///< rows of it and of its gradient start at multiples of 16 bytes
   bool accumulate_dq = true;      ///< else dQ is the work of another kernel
   bool vector_reduction = false;  ///< sm_90 on: four floats a reduction
@@ -50,15 +49,10 @@ WARPLOOM_HD constexpr int bias_bytes(const BackwardConfig& config) {
     case BiasKind::rows32:
       return config.warps * queries * (4 * keys + 16);
     case BiasKind::bucketed:
-      return kStagedTimesBytes + config.warps * (bucketed_warp_bytes(queries, keys) +
-                                                 (config.bias_gradient ? table_totals_warp_bytes(queries, keys) : 0));
+      return kStagedTimesBytes + config.warps * bucketed_warp_bytes(queries, keys);
     default:
       return 0;
   }
-}
-/// Whether it writes a gradient for each pair.
-WARPLOOM_HD constexpr bool writes_bias_gradient(const BackwardConfig& config) {
-  return config.bias_gradient && config.bias != BiasKind::bucketed;
 }
 
 /// Byte offsets in dynamic shared memory.
@@ -219,12 +213,8 @@ struct BiasSums {
   float* position_gradient = nullptr;   ///< (heads or 1, num_positions); null: not wanted
   float* time_gradient = nullptr;       ///< (heads or 1, num_times)
   int position_heads = 1, time_heads = 1;
-  long long record_bytes = 0;  ///< bucketed, by a kernel of its own: of scratch memory
+  long long record_bytes = 0;  ///< bucketed: of scratch memory
   float* records = nullptr;    ///< TableRecords
-  /// Bucketed, added by the main kernel: scratch memory, cleared before; the position table's and then the time
-  /// table's.
-  long long position_totals = 0, time_totals = 0;
-  float* totals = nullptr;
 };
 
 /// The argument of every backward kernel.

@@ -9,10 +9,8 @@
 
 #include "attention/backward_score.h"
 #include "attention/backward_visibility.h"
-#include "attention/bias_rows.h"
 #include "attention/hopper_backward_shared.h"
 #include "ptx/fence.h"
-#include "ptx/registers.h"
 #include "tile/tma_tile.h"
 
 namespace warploom {
@@ -99,7 +97,7 @@ struct Scheduler {
 
   /// Hands on the item in `at`, whose `work` is there, and waits until the loader has come to it.
   __device__ __forceinline__ void pass_on() {
-    if (ptx::lane_id() == 0) {  // asked for again: registers
+    if (lane == 0) {
       Item& item = shared.item(at.slot());
       Masking::prepare(item);
       // A jagged batch is one sequence of the maps.
@@ -111,36 +109,33 @@ struct Scheduler {
     at.advance();
   }
 
-  /// The rows to take items for: a bias's gradient may have columns past the keys.
-  __device__ __forceinline__ long long end_of(const Work& work) const {
-    if (!kConfig.bias_gradient || work.sequence >= params.backward.call.sequences) return work.slot_k;
-    return max(work.slot_k, params.backward.bias_gradient.num_columns);
-  }
-
   __device__ __forceinline__ void run() {
     const AttentionCall& call = params.backward.call;
-    // What is needed from item to item is read again: the producer may have few registers.
-    for (unsigned index = blockIdx.x; index < static_cast<unsigned>(call.schedule.items());) {
+    const long long items = call.schedule.items();
+    // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much further
+    // on.
+    const long long stride = static_cast<long long>(call.schedule.query_tiles) * kKeys;
+    for (long long index = blockIdx.x; index < items;) {
       shared.items.wait_empty(at);
       if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kKeys);
       __syncwarp();
-      for (;;) {
+      long long first_row = shared.item(at.slot()).work.first_row;
+      const long long end = shared.item(at.slot()).work.slot_k;
+      while (first_row < end) {
         const Work& work = shared.item(at.slot()).work;
-        if (work.first_row >= end_of(work)) break;
         pass_on();
+        first_row += stride;
+        if (first_row >= end) break;
         shared.items.wait_empty(at);
-        // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much
-        // further on.
-        Work& next = shared.item(at.slot()).work;
-        static_assert(kWorkBytes % 4 == 0 && kWorkBytes / 4 <= 32);
-        if (lane < kWorkBytes / 4) reinterpret_cast<int*>(&next)[lane] = reinterpret_cast<const int*>(&work)[lane];
-        __syncwarp();
-        if (lane == 0) next.first_row += static_cast<long long>(call.schedule.query_tiles) * kKeys;
+        if (lane == 0) {
+          shared.item(at.slot()).work = work;
+          shared.item(at.slot()).work.first_row = first_row;
+        }
         __syncwarp();
       }
       unsigned taken = 0;
       if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
-      index = gridDim.x + __shfl_sync(kAllLanes, taken, 0);
+      index = static_cast<long long>(gridDim.x) + __shfl_sync(kAllLanes, taken, 0);
     }
     shared.items.wait_empty(at);
     if (lane == 0) {
@@ -184,43 +179,26 @@ struct Loader {
     constexpr int kBytes =
         geometry::tile_bytes(kKeys, kConfig.head_dim) + geometry::tile_bytes(kKeys, kConfig.value_dim);
     shared.keys.wait_empty(key_at);
-    const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(0);
+    const int slot = key_at.slot();
+    const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(key_at.slot());
     if (lane == 0) {
       if (left < kKeys) {
         ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
       } else {
         ptx::mbarrier_expect_tx(barrier, kBytes);
       }
-      tile::tma_load_rows<kKeys, kConfig.head_dim>(&params.key, shared.key(), barrier, first, work.head, item.sequence);
-      tile::tma_load_rows<kKeys, kConfig.value_dim>(&params.value, shared.value(), barrier, first, work.head,
+      tile::tma_load_rows<kKeys, kConfig.head_dim>(&params.key, shared.key(slot), barrier, first, work.head, item.sequence);
+      tile::tma_load_rows<kKeys, kConfig.value_dim>(&params.value, shared.value(slot), barrier, first, work.head,
                                                     item.sequence);
     }
     if (left < kKeys) {
       // V needs none of it: what its rows lead to is masked.
       wait_landing();
-      zero_rows_from<kKeys, kConfig.head_dim>(shared.key(), static_cast<int>(left), lane);
+      zero_rows_from<kKeys, kConfig.head_dim>(shared.key(slot), static_cast<int>(left), lane);
     }
     __syncwarp();
     shared.keys.publish(key_at);
     key_at.advance();
-  }
-
-  /// R, and where its gradient goes. One lane.
-  __device__ __forceinline__ void load_bias(const Work& work, int head, int first_query, int stage,
-                                            uint32 barrier) const {
-    const BiasCall& bias = params.backward.call.bias;
-    const int row = bias_row_of_query(bias, work) + first_query;
-#pragma unroll
-    for (int panel = 0; panel < geometry::panels_of(kKeys); ++panel) {
-      ptx::tma_load<4>(&params.bias, shared.bias(stage) + panel * kQueries * kRowBytes, barrier,
-                       {static_cast<int>(work.first_row) + panel * geometry::kPanelColumns, row,
-                        bias.head_stride == 0 ? 0 : head, bias.batch_stride == 0 ? 0 : work.sequence},
-                       ptx::kEvictFirst);
-    }
-    if constexpr (kConfig.bias_gradient) {
-      shared.bias_note(stage).row = row;
-      shared.bias_note(stage).head = head;
-    }
   }
 
   /// Q, dO, and what is known of the rows.
@@ -246,29 +224,25 @@ struct Loader {
         terms[i].delta = call.divisor_rows[batch_row + row];
       }
     }
-    const bool is_short = rows < kQueries;
-    // R has something beside rows that do not exist, too, which must not count.
     const bool is_whole =
-        !(kConfig.dense_bias && is_short) &&
         Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
 
     wait_free();
     const int stage = at.slot();
+    const bool is_short = rows < kQueries;
     if (lane == 0) {
       const uint32 barrier = is_short ? shared.landing : shared.tiles.full(stage);
       // The bytes without an arrival: that follows the notes.
-      constexpr int kBytes = kMap.query_bytes + kMap.dout_bytes + kMap.bias_bytes;
       if (is_short) {
-        ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
+        ptx::mbarrier_arrive_expect_tx(barrier, kMap.query_bytes + kMap.dout_bytes);
       } else {
-        ptx::mbarrier_expect_tx(barrier, kBytes);
+        ptx::mbarrier_expect_tx(barrier, kMap.query_bytes + kMap.dout_bytes);
       }
       const int row = static_cast<int>(work.tensor_q) + first;
       tile::tma_load_rows<kQueries, kConfig.head_dim>(&params.query, shared.query(stage), barrier, row, head,
                                                       item.sequence);
       tile::tma_load_rows<kQueries, kConfig.value_dim>(&params.dout, shared.dout(stage), barrier, row, head,
                                                        item.sequence);
-      if constexpr (kConfig.dense_bias) load_bias(work, head, first, stage, barrier);
       shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
       shared.note(stage).dq_tile =
           static_cast<int>(dq_sums_offset(work.first_q, work.sequence, tile.number,

@@ -29,19 +29,18 @@ __device__ __forceinline__ float (&flat(float (&scores)[1][Blocks][4]))[4 * Bloc
 }
 
 /// From S and dP to P and dS. terms: in shared memory, of the first query: SoftmaxRowTerms, or 1 / divisor where
-/// divisors go by row. Exact: HSTU by the sigmoid, whatever the scores are. Halved: HSTU's S is z / 2 already. Biased:
-/// so it is, and softmax's has its alpha.
-template <bool Softmax, bool Capped, bool Exact, bool Halved, bool Biased, int Blocks>
+/// divisors go by row. Exact: HSTU by the sigmoid, whatever the scores are. Halved: HSTU's S is z / 2 already.
+template <bool Softmax, bool Capped, bool Exact, bool Halved, int Blocks>
 __device__ __forceinline__ void apply_score(const AttentionCall& call, float (&s)[1][Blocks][4],
                                             float (&dp)[1][Blocks][4], const float* terms) {
   const int pair = threadIdx.x % 4;
   if constexpr (Softmax) {
-    apply_softmax<Capped>(score_scale<Biased>(call), s, dp, [&](int, int n, int i) {
+    apply_softmax<Capped>({call.alpha, call.softcap}, s, dp, [&](int, int n, int i) {
       const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + pair];  // lse, delta of two queries
       return i % 2 == 0 ? float2{rows.x, rows.y} : float2{rows.z, rows.w};
     });
   } else {
-    apply_hstu<Exact, Halved || Biased>(call.alpha, s, dp);
+    apply_hstu<Exact, Halved>(call.alpha, s, dp);
     if (call.divisor_rows == nullptr) return;
 #pragma unroll
     for (int n = 0; n < Blocks; ++n) {
@@ -77,28 +76,6 @@ __device__ __forceinline__ void for_each_visible(const uint32* visible, int firs
   }
 }
 
-/// The scores of p[k][i].
-template <int Blocks>
-__device__ __forceinline__ float (&pair_of(float (&s)[1][Blocks][4], int k, int i))[2] {
-  return reinterpret_cast<float(&)[2]>(s[0][2 * k + i / 2][i % 2 * 2]);
-}
-
-/// What is invisible becomes 0.
-template <int Blocks>
-__device__ __forceinline__ void hide_invisible(const uint32* visible, int first_bit, float (&s)[1][Blocks][4],
-                                               float (&dp)[1][Blocks][4]) {
-  for_each_visible<8 * Blocks>(visible, first_bit, [&](int k, int i, uint32 mask) {
-    if ((mask & 1) == 0) pair_of(s, k, i)[0] = pair_of(dp, k, i)[0] = 0;
-    if ((mask >> 16) == 0) pair_of(s, k, i)[1] = pair_of(dp, k, i)[1] = 0;
-  });
-}
-
-/// The same of packed ones.
-template <int Queries, typename... Packed>
-__device__ __forceinline__ void hide_packed(const uint32* visible, int first_bit, Packed&... packed) {
-  for_each_visible<Queries>(visible, first_bit, [&](int k, int i, uint32 mask) { ((packed[k][i] &= mask), ...); });
-}
-
 template <typename Element, int Blocks>
 __device__ __forceinline__ void pack_scores(uint32 (&packed)[Blocks / 2][4], float (&scores)[1][Blocks][4]) {
   const float(&x)[4 * Blocks] = flat(scores);
@@ -132,83 +109,6 @@ template <int Count>
 __device__ __forceinline__ void scale_all(float (&values)[Count], float factor) {
 #pragma unroll
   for (float& x : values) x *= factor;
-}
-
-/// apply_score for bfloat16, without a softcap or divisors by row, in two parts. Here P is made, and packed, from S,
-/// and S becomes dP's factor, or lacks 1 of it. Returns whether it is whole (HSTU, exact).
-template <bool Softmax, bool Halved, bool Biased, int Blocks>
-__device__ __forceinline__ bool apply_probability(const AttentionCall& call, float (&s)[1][Blocks][4],
-                                                  uint32 (&packed)[Blocks / 2][4], const float* terms) {
-  const auto pack_pair = [&](int n, int i, float low, float high) {
-    packed[n / 2][n % 2 * 2 + i / 2] = ptx::pack<ptx::Bfloat16>(low, high);
-  };
-  if constexpr (Softmax) {
-#pragma unroll
-    for (int n = 0; n < Blocks; ++n) {
-      const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + threadIdx.x % 4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        s[0][n][i] = softmax_probability(score_scale<Biased>(call).alpha, i % 2 == 0 ? rows.x : rows.z, s[0][n][i]);
-      }
-      pack_pair(n, 0, s[0][n][0], s[0][n][1]);
-      pack_pair(n, 2, s[0][n][2], s[0][n][3]);
-    }
-    return true;
-  } else {
-    if constexpr (!Halved && !Biased) scale_all(flat(s), 0.5f * call.alpha);
-    const bool exact = __any_sync(kAllLanes, any_below_tanh_limit(s));
-    if (exact) {
-#pragma unroll
-      for (int n = 0; n < Blocks; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-          const float low = hstu_parts_exact(s[0][n][i]), high = hstu_parts_exact(s[0][n][i + 1]);
-          pack_pair(n, i, low, high);
-        }
-      }
-    } else {
-#pragma unroll
-      for (int n = 0; n < Blocks; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-          const float low = hstu_parts(s[0][n][i]), high = hstu_parts(s[0][n][i + 1]);
-          pack_pair(n, i, low, high);
-        }
-      }
-    }
-    return exact;
-  }
-}
-
-/// HSTU: factor becomes all of `scale` times the slope.
-template <int Blocks>
-__device__ __forceinline__ void scale_slopes(bool is_whole, float scale, float (&factor)[1][Blocks][4]) {
-  const float addend = is_whole ? 0.0f : scale;
-  for (float& x : flat(factor)) x = fmaf(x, scale, addend);
-}
-
-/// The second part: dP becomes dS.
-template <bool Softmax, int Blocks>
-__device__ __forceinline__ void apply_slope(bool is_whole, const float (&factor)[1][Blocks][4],
-                                            float (&dp)[1][Blocks][4], const float* terms) {
-  if constexpr (Softmax) {
-#pragma unroll
-    for (int n = 0; n < Blocks; ++n) {
-      const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + threadIdx.x % 4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) dp[0][n][i] = factor[0][n][i] * (dp[0][n][i] - (i % 2 == 0 ? rows.y : rows.w));
-    }
-  } else if (is_whole) {
-#pragma unroll
-    for (int n = 0; n < Blocks; ++n) {
-      for (int i = 0; i < 4; ++i) dp[0][n][i] *= factor[0][n][i];
-    }
-  } else {
-#pragma unroll
-    for (int n = 0; n < Blocks; ++n) {
-      for (int i = 0; i < 4; ++i) dp[0][n][i] = fmaf(dp[0][n][i], factor[0][n][i], dp[0][n][i]);
-    }
-  }
 }
 
 template <int Count>

@@ -18,7 +18,8 @@ using Element = ptx::ElementOf<kConfig.bfloat16>;
 
 constexpr HopperBackwardSharedMap kMap = shared_map(kConfig);
 constexpr int kWarpgroup = 128;
-constexpr int kThreads = (kConfig.consumers + 1) * kWarpgroup;
+constexpr bool kTwoWarps = kConfig.variant & 8192;
+constexpr int kThreads = kConfig.consumers * kWarpgroup + (kTwoWarps ? 64 : 128);
 constexpr int kKeys = kConfig.key_rows;
 constexpr int kQueries = kConfig.query_rows;
 constexpr int kDepth = (kConfig.head_dim + 15) / 16;        // k16 of S
@@ -35,9 +36,9 @@ struct Item {
 static_assert(sizeof(Item) <= kMap.item_bytes && sizeof(Work) == kWorkBytes);
 
 using ItemRing = pipeline::MbarrierRing<kBackwardItemSlots>;
-using KeyRing = pipeline::MbarrierRing<1>;
+using KeyRing = pipeline::MbarrierRing<kConfig.key_slots>;
 using TileRing = pipeline::MbarrierRing<kConfig.stages>;
-using ScoreRing = pipeline::MbarrierRing<2>;
+using ScoreRing = pipeline::MbarrierRing<kConfig.score_slots>;
 
 /// The CTA's shared memory.
 struct Shared {
@@ -45,7 +46,7 @@ struct Shared {
   uint32 address;
   ItemRing items;
   KeyRing keys;      // K and V
-  TileRing tiles;    // Q and dO with their notes; stages are released by named barriers
+  TileRing tiles;    // Q and dO; the notes on them are released by named barriers
   ScoreRing scores;  // the score tiles
   uint32 request;    // barrier: the loader has come to the last item
   uint32 landing;    // barrier: of loads that the loader itself waits for
@@ -76,29 +77,21 @@ struct Shared {
   __device__ __forceinline__ volatile int& exponent(int buffer, int warp) const {
     return reinterpret_cast<volatile int*>(bytes + kMap.exponents)[buffer * 4 * kConfig.consumers + warp];
   }
-  __device__ __forceinline__ volatile BiasTileNote& bias_note(int stage) const {
-    return reinterpret_cast<volatile BiasTileNote*>(bytes + kMap.bias_notes)[stage];
-  }
-  /// Of a score tile, a consumer's copy.
-  __device__ __forceinline__ volatile BiasTileNote& bias_note(int buffer, int consumer) const {
-    return bias_note(kConfig.stages + buffer * kConfig.consumers + consumer);
-  }
-  __device__ __forceinline__ uint32 key() const { return address + kMap.key; }
-  __device__ __forceinline__ uint32 value() const { return address + kMap.value; }
+  __device__ __forceinline__ uint32 key(int slot) const { return address + kMap.key + slot * kMap.key_bytes; }
+  __device__ __forceinline__ uint32 value(int slot) const { return address + kMap.value + slot * kMap.value_bytes; }
   __device__ __forceinline__ uint32 query(int stage) const { return address + kMap.query + stage * kMap.query_bytes; }
   __device__ __forceinline__ uint32 dout(int stage) const { return address + kMap.dout + stage * kMap.dout_bytes; }
   __device__ __forceinline__ uint32 score_tile(int buffer) const {
     return address + kMap.scores + buffer * kMap.score_bytes;
   }
-  __device__ __forceinline__ uint32 bias(int stage) const { return address + kMap.bias + stage * kMap.bias_bytes; }
 };
 
-/// A consumer's warp has read a stage; the loader waits until all have.
+/// A consumer's warp has read a stage's notes; the annotator waits until all have.
 __device__ __forceinline__ void free_barrier_arrive(int stage) {
-  ptx::named_barrier_arrive(pipeline::kFirstStageId + stage, kThreads - kWarpgroup + 32);
+  ptx::named_barrier_arrive(pipeline::kFirstStageId + stage, kConfig.consumers * kWarpgroup + 32);
 }
 __device__ __forceinline__ void free_barrier_sync(int stage) {
-  ptx::named_barrier_sync(pipeline::kFirstStageId + stage, kThreads - kWarpgroup + 32);
+  ptx::named_barrier_sync(pipeline::kFirstStageId + stage, kConfig.consumers * kWarpgroup + 32);
 }
 
 }  // namespace warploom

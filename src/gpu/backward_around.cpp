@@ -65,11 +65,8 @@ std::vector<KernelVariant> dq_sums_variants(const DeviceInfo& device, bool) {
   };
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     if (device.major == 9 && dim <= kMaxOnePassDim) {
-      for (const bool bfloat16 : {true, false}) {
-        const HopperBackwardConfig tile =
-            choose_hopper_backward_config({.head_dim = dim, .value_dim = dim, .bfloat16 = bfloat16});
-        add({dim, bfloat16, /*vector_reduction=*/true, tile.query_rows});
-      }
+      const int query_rows = choose_hopper_backward_config({.head_dim = dim, .value_dim = dim}).query_rows;
+      for (const bool bfloat16 : {true, false}) add({dim, bfloat16, /*vector_reduction=*/true, query_rows});
     }
     for (const int bits : {0, 1, 2, 3}) {
       BackwardConfig base;

@@ -22,21 +22,11 @@ bool is_listed(int dim, bool whole_table) {
   return !whole_table || dim == 8 || dim % 64 == 56 || dim == 64 || dim % 128 == 0;
 }
 
-/// The scores without a bias that kernels are compiled for.
-std::vector<BiasedScore> plain_scores(int head_dim) {
-  std::vector<BiasedScore> result;
-  for (const bool softmax : {false, true}) {
-    for (const bool softcap : {false, true}) {
-      if (softcap && !softmax) continue;
-      for (const bool interval_mask : {false, true}) {
-        for (const bool bfloat16 : {true, false}) {
-          result.push_back({head_dim, softmax, softcap, bfloat16, interval_mask, BiasKind::none});
-        }
-      }
-    }
-  }
-  return result;
-}
+/// The scores that kernels are compiled for.
+struct Score {
+  bool softmax, softcap;
+};
+constexpr std::array kScores = {Score{false, false}, Score{true, false}, Score{true, true}};
 
 std::string bias_text(BiasKind bias) {
   return bias == BiasKind::none ? "" : std::string(" bias ") + bias_name(bias);
@@ -94,10 +84,15 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
   std::vector<KernelVariant> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     if (!is_listed(dim, whole_table)) continue;
-    for (const BiasedScore& asked : plain_scores(dim)) {
-      for (const bool accumulate_dq : {true, false}) {
-        auto base = config_for<BackwardConfig>(asked);
-        base.accumulate_dq = accumulate_dq;
+    for (const Score score : kScores) {
+      for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7}) {
+        BackwardConfig base;
+        base.head_dim = base.value_dim = dim;
+        base.bfloat16 = (bits & 1) == 0;
+        base.softmax = score.softmax;
+        base.softcap = score.softcap;
+        base.interval_mask = (bits & 2) != 0;
+        base.accumulate_dq = (bits & 4) == 0;
         for (const BackwardConfig& config : backward_tiles(base, device, whole_table)) {
           result.push_back(backward_variant(key_of(config)));
         }
@@ -106,8 +101,14 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
   }
   for (const BiasedScore& asked : biased_scores(whole_table)) {
     for (const bool accumulate_dq : {true, false}) {
-      auto base = config_for<BackwardConfig>(asked);
-      base.bias_gradient = asked.bias != BiasKind::bucketed || (accumulate_dq && asked.head_dim <= kMostAddedDim);
+      BackwardConfig base;
+      base.head_dim = base.value_dim = asked.head_dim;
+      base.bfloat16 = asked.bfloat16;
+      base.softmax = asked.softmax;
+      base.softcap = asked.softcap;
+      base.interval_mask = asked.interval_mask;
+      base.bias = asked.bias;
+      base.bias_gradient = asked.bias != BiasKind::bucketed;
       base.accumulate_dq = accumulate_dq;
       base.bias_aligned = accumulate_dq || asked.bias == BiasKind::bucketed;  // the rarer of both together
       for (const BackwardConfig& config : backward_tiles(base, device, whole_table)) {
@@ -148,15 +149,28 @@ std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool whole_tabl
   std::vector<KernelVariant> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     if (!is_listed(dim, whole_table)) continue;
-    for (const BiasedScore& asked : plain_scores(dim)) {
-      const auto base = config_for<BackwardDqConfig>(asked);
-      for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
-        result.push_back(dq_variant(key_of(config)));
+    for (const Score score : kScores) {
+      for (const int bits : {0, 1, 2, 3}) {
+        BackwardDqConfig base;
+        base.head_dim = base.value_dim = dim;
+        base.bfloat16 = (bits & 1) == 0;
+        base.softmax = score.softmax;
+        base.softcap = score.softcap;
+        base.interval_mask = (bits & 2) != 0;
+        for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
+          result.push_back(dq_variant(key_of(config)));
+        }
       }
     }
   }
   for (const BiasedScore& asked : biased_scores(whole_table)) {
-    const auto base = config_for<BackwardDqConfig>(asked);
+    BackwardDqConfig base;
+    base.head_dim = base.value_dim = asked.head_dim;
+    base.bfloat16 = asked.bfloat16;
+    base.softmax = asked.softmax;
+    base.softcap = asked.softcap;
+    base.interval_mask = asked.interval_mask;
+    base.bias = asked.bias;
     for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
       result.push_back(dq_variant(key_of(config)));
     }
@@ -175,9 +189,22 @@ void bind(GpuPlan& plan, DevicePointer scratch) {
     params.dq_sums = reinterpret_cast<float*>(base);
     params.row_terms = reinterpret_cast<SoftmaxRowTerms*>(base + plan.cleared_bytes);
     BiasSums& sums = params.bias_sums;
-    sums.totals = reinterpret_cast<float*>(base + plan.cleared_bytes - table_totals_bytes(params));
     sums.records = reinterpret_cast<float*>(base + plan.scratch_bytes - sums.record_bytes);
   }
+}
+
+const char* text_of(BiasGradientBy by) {
+  switch (by) {
+    case BiasGradientBy::nobody:
+      return "not wanted";
+    case BiasGradientBy::main_kernel:
+      return "written beside dk and dv, 0 where nothing is visible";
+    case BiasGradientBy::sums:
+      return "summed in float32 by a kernel of its own, each tile over the sequences and heads that share it";
+    case BiasGradientBy::tables:
+      return "summed in float32 by a kernel of its own, along block diagonals, whose sums are added up at the end";
+  }
+  return "";
 }
 
 void describe_plan(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device,
@@ -204,7 +231,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       {"order", "first key tile first"}};
   json["dq"] =
       c.accumulate_dq ? "added in float32 in memory, then converted" : "by a kernel of its own (deterministic)";
-  if (c.bias != BiasKind::none) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
+  if (c.bias != BiasKind::none) json["bias_gradient"] = text_of(bias_gradient_by(call));
   json["limiter"] = {
       {"name", "shared memory"},
       {"why", message("each visible pair costs ", 2.0 * static_cast<double>(3 * call.head_dim + 2 * call.value_dim),
@@ -233,9 +260,17 @@ BackwardDqConfig mma_backward_dq_config(const ConfigKey& key) {
 }
 
 Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& device, GpuPlan& plan) {
-  auto base = config_for<BackwardConfig>(call);
+  const bool softmax = call.op == WARPLOOM_SOFTMAX;
+  BackwardConfig base;
+  base.head_dim = static_cast<int>(call.head_dim);
+  base.value_dim = static_cast<int>(call.value_dim);
+  base.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
+  base.softmax = softmax;
+  base.softcap = softmax && call.softcap != 0;
+  base.interval_mask = has_interval_mask(call);
+  base.bias = bias_kind(call);
   const BiasGradientBy gradient_by = bias_gradient_by(call);
-  base.bias_gradient = gradient_by == BiasGradientBy::main_kernel || gradient_by == BiasGradientBy::totals;
+  base.bias_gradient = gradient_by == BiasGradientBy::main_kernel;
   base.accumulate_dq = (call.flags & WARPLOOM_DETERMINISTIC) == 0;
   BackwardParams common = backward_params(call);
   if (Status status = fill_bias_gradient(call, device, common); !status.ok()) return status;
@@ -245,7 +280,7 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   const Result<BackwardConfig> chosen = choose_backward_tile(base, device);
   if (!chosen.ok()) return chosen.status();
   const BackwardConfig& config = *chosen;
-  plan.cleared_bytes = (base.accumulate_dq ? dq_sums_bytes(call, config.query_rows) : 0) + table_totals_bytes(common);
+  plan.cleared_bytes = base.accumulate_dq ? dq_sums_bytes(call, config.query_rows) : 0;
   plan.scratch_bytes =
       plan.cleared_bytes + row_terms_bytes(call) + static_cast<std::size_t>(common.bias_sums.record_bytes);
   plan.bind_scratch = bind;
@@ -262,7 +297,7 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
     params.call.schedule = schedule;
   };
 
-  if (base.softmax) {
+  if (softmax) {
     if (Status status = add_row_terms(call, common, plan); !status.ok()) return status;
   }
 
@@ -270,17 +305,25 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   key_schedule.heads = static_cast<int>(call.key_heads);
   key_schedule.first_to_last = true;
   // A bias's gradient is there, and 0, even where no key is.
-  const long long key_ctas = call.total_k == 0 && !writes_bias_gradient(config) ? 0 : key_schedule.items();
+  const long long key_ctas = call.total_k == 0 && !base.bias_gradient ? 0 : key_schedule.items();
   if (Status status = check_grid(key_ctas, config.key_rows); !status.ok()) return status;
   add(kMmaBackward, key_of(config), config.warps * 32, shared_map(config).bytes, key_schedule, key_ctas);
 
-  if (gradient_by != BiasGradientBy::nobody && gradient_by != BiasGradientBy::main_kernel) {
+  if (gradient_by == BiasGradientBy::sums || gradient_by == BiasGradientBy::tables) {
     if (Status status = add_bias_sums(call, device, common, plan); !status.ok()) return status;
   }
   if (base.accumulate_dq) {
     return add_dq_sums(call, common, device, config.vector_reduction, config.query_rows, plan);
   }
-  const Result<BackwardDqConfig> dq = choose_backward_dq_tile(config_for<BackwardDqConfig>(call), device);
+  BackwardDqConfig dq_base;
+  dq_base.head_dim = base.head_dim;
+  dq_base.value_dim = base.value_dim;
+  dq_base.bfloat16 = base.bfloat16;
+  dq_base.softmax = base.softmax;
+  dq_base.softcap = base.softcap;
+  dq_base.interval_mask = base.interval_mask;
+  dq_base.bias = base.bias;
+  const Result<BackwardDqConfig> dq = choose_backward_dq_tile(dq_base, device);
   if (!dq.ok()) return dq.status();
   const geometry::Schedule schedule =
       schedule_of(call, effective_max_seqlen_q(call), 16 * dq->warps, dq->min_blocks, device);

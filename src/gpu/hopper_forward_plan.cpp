@@ -52,13 +52,6 @@ const Tile& tile_of(const HopperForwardConfig& config) {
   return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
-/// Softmax with heads of up to 128: both products of a step are issued together, and the consumers alternate by
-/// themselves (docs/hopper.md). The softcap lacks the registers.
-bool is_faster_without_turns(const HopperForwardConfig& config) {
-  return config.score == ScoreKind::softmax && !config.dense_bias && !config.softcap &&
-         std::max(config.head_dim, config.value_dim) <= kTiles[1].max_dim;
-}
-
 HopperForwardConfig config_of(const warploom_attention& call) {
   HopperForwardConfig config;
   config.score = call.op == WARPLOOM_SOFTMAX ? ScoreKind::softmax : ScoreKind::silu;
@@ -70,6 +63,24 @@ HopperForwardConfig config_of(const warploom_attention& call) {
   config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
   config.scaled_query = call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
   return config;
+}
+
+/// The order of items. All (sequence, head) pairs go side by side, longest tiles first, unless their K and V would not
+/// stay in L2 from one tile of a sequence to the next: then in groups as large as L2 bears, but large enough for the
+/// SMs to meet in the same K and V.
+geometry::Schedule schedule_for(const warploom_attention& call, int query_rows, const DeviceInfo& device) {
+  constexpr double kShareOfL2 = 0.7;
+  constexpr int kSmsOfPair = 4;
+  geometry::Schedule schedule = schedule_of(call, effective_max_seqlen_q(call), query_rows, /*ctas_of_sm=*/1, device);
+  const double pairs = static_cast<double>(schedule.sequences) * schedule.heads;
+  const double key_rows =
+      is_dense(call) ? static_cast<double>(call.batch * call.max_seqlen_k) : static_cast<double>(call.total_k);
+  const double bytes =
+      key_rows * static_cast<double>(call.key_heads * (call.head_dim + call.value_dim)) * kElementBytes;
+  const double in_l2 = kShareOfL2 * device.l2_bytes / (bytes / pairs);
+  const double groups = std::max(1.0, std::round(pairs / std::max<double>(in_l2, device.sm_count / kSmsOfPair)));
+  schedule.pairs_in_group = static_cast<int>(std::ceil(pairs / groups));
+  return schedule;
 }
 
 ConfigKey key_of(const HopperForwardConfig& c) {
@@ -159,6 +170,13 @@ struct MapShapes {
   TensorMapShape query, key, value;
 };
 
+/// R as a tensor, for its map.
+warploom_tensor bias_tensor(const warploom_bias& bias) {
+  warploom_tensor tensor{};
+  tensor.data = const_cast<void*>(bias.values);
+  return tensor;
+}
+
 /// Whether the kernel can add the call's bias: none, or a dense one that a tensor map describes.
 bool serves_bias(const warploom_attention& call) {
   if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
@@ -223,7 +241,6 @@ Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& want
   config.key_columns = tile.key_columns;
   config.stages = tile.stages;
   config.query_stages = tile.query_stages;
-  config.turns = !is_faster_without_turns(config);
   if (shared_map(config).bytes <= device.shared_bytes_per_block) return config;
   return Status::runtime_error(message(device.name, " gives a block ", device.shared_bytes_per_block,
                                        " bytes of shared memory, too little for head dimensions ", config.head_dim,
@@ -254,21 +271,6 @@ bool bfloat16_carries_half_alpha(const warploom_attention& call) {
          std::fabs(std::frexp(half_alpha, &exponent)) == 0.5f && std::abs(exponent) <= 16;
 }
 
-geometry::Schedule hopper_query_schedule(const warploom_attention& call, int query_rows, const DeviceInfo& device) {
-  constexpr double kShareOfL2 = 0.7;
-  constexpr int kSmsOfPair = 4;
-  geometry::Schedule schedule = schedule_of(call, effective_max_seqlen_q(call), query_rows, /*ctas_of_sm=*/1, device);
-  const double pairs = static_cast<double>(schedule.sequences) * schedule.heads;
-  const double key_rows =
-      is_dense(call) ? static_cast<double>(call.batch * call.max_seqlen_k) : static_cast<double>(call.total_k);
-  const double bytes =
-      key_rows * static_cast<double>(call.key_heads * (call.head_dim + call.value_dim)) * kElementBytes;
-  const double in_l2 = kShareOfL2 * device.l2_bytes / (bytes / pairs);
-  const double groups = std::max(1.0, std::round(pairs / std::max<double>(in_l2, device.sm_count / kSmsOfPair)));
-  schedule.pairs_in_group = static_cast<int>(std::ceil(pairs / groups));
-  return schedule;
-}
-
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
   if (call.pass != WARPLOOM_FORWARD || !serves_bias(call)) return false;
@@ -295,7 +297,7 @@ Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& dev
   fill_device_call(call, params.call);
   params.call.queries_elsewhere = plan.queries_elsewhere;
   const int query_rows = config->consumers * kWarpgroupRows;
-  params.call.schedule = hopper_query_schedule(call, query_rows, device);
+  params.call.schedule = schedule_for(call, query_rows, device);
   const long long items = params.call.schedule.items();
   launch.ctas = std::min<long long>(items, device.sm_count);
   plan.scratch_bytes = plan.cleared_bytes = 2 * sizeof(unsigned);
