@@ -25,9 +25,6 @@ struct HopperBackwardConfig {
   /// HSTU in bfloat16 with a power of two for alpha / 2: K is multiplied by it where it lies, which is exact, and not
   /// every score.
   bool scaled_key = false;
-  int variant = 0;
-  int key_slots = 1;
-  int score_slots = 2;
 };
 
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
@@ -48,8 +45,6 @@ struct HopperBackwardSharedMap {
   int value = 0;
   int query = 0;  ///< one tile a stage
   int dout = 0;
-  int key_bytes = 0;
-  int value_bytes = 0;
   int query_bytes = 0;  ///< of one stage
   int dout_bytes = 0;
   int scores = 0;           ///< two (query, key) tiles of P or dS
@@ -74,16 +69,14 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.score_bytes = geometry::tile_bytes(config.query_rows, config.key_rows);
   map.row_terms_bytes = config.query_rows * (config.softmax ? 2 : 1) * static_cast<int>(sizeof(float));
   map.visible_bytes = config.key_rows / 32 * config.query_rows * static_cast<int>(sizeof(int));
-  map.key_bytes = geometry::tile_bytes(config.key_rows, config.head_dim);
-  map.value_bytes = geometry::tile_bytes(config.key_rows, config.value_dim);
-  map.value = map.key + config.key_slots * map.key_bytes;
-  map.query = map.value + config.key_slots * map.value_bytes;
+  map.value = map.key + geometry::tile_bytes(config.key_rows, config.head_dim);
+  map.query = map.value + geometry::tile_bytes(config.key_rows, config.value_dim);
   map.dout = map.query + config.stages * map.query_bytes;
   map.scores = map.dout + config.stages * map.dout_bytes;
-  map.row_terms = map.scores + config.score_slots * map.score_bytes;
+  map.row_terms = map.scores + 2 * map.score_bytes;
   map.visible = map.row_terms + config.stages * map.row_terms_bytes;
   map.barriers = map.visible + config.stages * map.visible_bytes;
-  map.notes = map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + config.key_slots + config.stages + config.score_slots) + 2);
+  map.notes = map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2);
   map.exponents = map.notes + config.stages * static_cast<int>(sizeof(QueryTileNote));
   const int warps = config.bfloat16 ? 0 : 4 * config.consumers;
   map.items = (map.exponents + 2 * warps * static_cast<int>(sizeof(int)) + 15) / 16 * 16;

@@ -179,22 +179,21 @@ struct Loader {
     constexpr int kBytes =
         geometry::tile_bytes(kKeys, kConfig.head_dim) + geometry::tile_bytes(kKeys, kConfig.value_dim);
     shared.keys.wait_empty(key_at);
-    const int slot = key_at.slot();
-    const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(key_at.slot());
+    const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(0);
     if (lane == 0) {
       if (left < kKeys) {
         ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
       } else {
         ptx::mbarrier_expect_tx(barrier, kBytes);
       }
-      tile::tma_load_rows<kKeys, kConfig.head_dim>(&params.key, shared.key(slot), barrier, first, work.head, item.sequence);
-      tile::tma_load_rows<kKeys, kConfig.value_dim>(&params.value, shared.value(slot), barrier, first, work.head,
+      tile::tma_load_rows<kKeys, kConfig.head_dim>(&params.key, shared.key(), barrier, first, work.head, item.sequence);
+      tile::tma_load_rows<kKeys, kConfig.value_dim>(&params.value, shared.value(), barrier, first, work.head,
                                                     item.sequence);
     }
     if (left < kKeys) {
       // V needs none of it: what its rows lead to is masked.
       wait_landing();
-      zero_rows_from<kKeys, kConfig.head_dim>(shared.key(slot), static_cast<int>(left), lane);
+      zero_rows_from<kKeys, kConfig.head_dim>(shared.key(), static_cast<int>(left), lane);
     }
     __syncwarp();
     shared.keys.publish(key_at);

@@ -18,8 +18,7 @@ using Element = ptx::ElementOf<kConfig.bfloat16>;
 
 constexpr HopperBackwardSharedMap kMap = shared_map(kConfig);
 constexpr int kWarpgroup = 128;
-constexpr bool kTwoWarps = kConfig.variant & 8192;
-constexpr int kThreads = kConfig.consumers * kWarpgroup + (kTwoWarps ? 64 : 128);
+constexpr int kThreads = (kConfig.consumers + 1) * kWarpgroup;
 constexpr int kKeys = kConfig.key_rows;
 constexpr int kQueries = kConfig.query_rows;
 constexpr int kDepth = (kConfig.head_dim + 15) / 16;        // k16 of S
@@ -36,9 +35,9 @@ struct Item {
 static_assert(sizeof(Item) <= kMap.item_bytes && sizeof(Work) == kWorkBytes);
 
 using ItemRing = pipeline::MbarrierRing<kBackwardItemSlots>;
-using KeyRing = pipeline::MbarrierRing<kConfig.key_slots>;
+using KeyRing = pipeline::MbarrierRing<1>;
 using TileRing = pipeline::MbarrierRing<kConfig.stages>;
-using ScoreRing = pipeline::MbarrierRing<kConfig.score_slots>;
+using ScoreRing = pipeline::MbarrierRing<2>;
 
 /// The CTA's shared memory.
 struct Shared {
@@ -46,7 +45,7 @@ struct Shared {
   uint32 address;
   ItemRing items;
   KeyRing keys;      // K and V
-  TileRing tiles;    // Q and dO; the notes on them are released by named barriers
+  TileRing tiles;    // Q and dO with their notes; stages are released by named barriers
   ScoreRing scores;  // the score tiles
   uint32 request;    // barrier: the loader has come to the last item
   uint32 landing;    // barrier: of loads that the loader itself waits for
@@ -77,8 +76,8 @@ struct Shared {
   __device__ __forceinline__ volatile int& exponent(int buffer, int warp) const {
     return reinterpret_cast<volatile int*>(bytes + kMap.exponents)[buffer * 4 * kConfig.consumers + warp];
   }
-  __device__ __forceinline__ uint32 key(int slot) const { return address + kMap.key + slot * kMap.key_bytes; }
-  __device__ __forceinline__ uint32 value(int slot) const { return address + kMap.value + slot * kMap.value_bytes; }
+  __device__ __forceinline__ uint32 key() const { return address + kMap.key; }
+  __device__ __forceinline__ uint32 value() const { return address + kMap.value; }
   __device__ __forceinline__ uint32 query(int stage) const { return address + kMap.query + stage * kMap.query_bytes; }
   __device__ __forceinline__ uint32 dout(int stage) const { return address + kMap.dout + stage * kMap.dout_bytes; }
   __device__ __forceinline__ uint32 score_tile(int buffer) const {
@@ -86,12 +85,12 @@ struct Shared {
   }
 };
 
-/// A consumer's warp has read a stage's notes; the annotator waits until all have.
+/// A consumer's warp has read a stage; the loader waits until all have.
 __device__ __forceinline__ void free_barrier_arrive(int stage) {
-  ptx::named_barrier_arrive(pipeline::kFirstStageId + stage, kConfig.consumers * kWarpgroup + 32);
+  ptx::named_barrier_arrive(pipeline::kFirstStageId + stage, kThreads - kWarpgroup + 32);
 }
 __device__ __forceinline__ void free_barrier_sync(int stage) {
-  ptx::named_barrier_sync(pipeline::kFirstStageId + stage, kConfig.consumers * kWarpgroup + 32);
+  ptx::named_barrier_sync(pipeline::kFirstStageId + stage, kThreads - kWarpgroup + 32);
 }
 
 }  // namespace warploom

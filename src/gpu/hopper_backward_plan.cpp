@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "gpu/attention_maps.h"
@@ -148,19 +146,17 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
   config.key_rows = tile.key_rows;
   config.query_rows = tile.query_rows;
   config.stages = tile.stages;
-  if (const char* v = std::getenv("BW_VARIANT")) config.variant = std::atoi(v);
-  if (const char* v = std::getenv("BW_TILE")) std::sscanf(v, "%d,%d,%d,%d", &config.query_rows, &config.stages, &config.key_slots, &config.score_slots);
   return config;
 }
 
 ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
   return {c.head_dim,      c.value_dim, c.bfloat16, c.softmax,    c.softcap, c.interval_mask,
-          c.accumulate_dq, c.consumers, c.key_rows, c.query_rows, c.stages,  c.scaled_key, c.variant, c.key_slots, c.score_slots};
+          c.accumulate_dq, c.consumers, c.key_rows, c.query_rows, c.stages,  c.scaled_key};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
   return {key[0],      key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0,
-          key[6] != 0, key[7], key[8],      key[9],      key[10],     key[11] != 0, key[12], key[13], key[14]};
+          key[6] != 0, key[7], key[8],      key[9],      key[10],     key[11] != 0};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -168,13 +164,13 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
   KernelRequest request;
   request.entry_file = file;
   request.config_text = message(
-      std::getenv("BW_DEFS") ? std::getenv("BW_DEFS") : "", "\n#include \"attention/hopper_backward_config.h\"\nnamespace warploom {\ninline constexpr HopperBackwardConfig "
+      "#include \"attention/hopper_backward_config.h\"\nnamespace warploom {\ninline constexpr HopperBackwardConfig "
       "kConfig = {",
       ".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
       ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
       ", .interval_mask = ", truth(c.interval_mask), ", .accumulate_dq = ", truth(c.accumulate_dq),
       ", .consumers = ", c.consumers, ", .key_rows = ", c.key_rows, ", .query_rows = ", c.query_rows,
-      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .variant = ", c.variant, ", .key_slots = ", c.key_slots, ", .score_slots = ", c.score_slots, "};\n}  // namespace warploom\n");
+      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -221,7 +217,6 @@ geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, co
   const double bytes = static_cast<double>(call.total_q * call.heads * (6 * call.head_dim + 2 * call.value_dim));
   const double in_l2 = kShareOfL2 * device.l2_bytes / std::max(1.0, bytes / pairs);
   schedule.pairs_in_group = static_cast<int>(std::clamp<double>(std::round(in_l2), 1, std::max(1, pairs)));
-  if (const char* v = std::getenv("BW_PAIRS")) schedule.pairs_in_group = std::max(1, std::min(pairs, std::atoi(v)));
   return schedule;
 }
 
@@ -255,7 +250,7 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
     if (Status status = add_row_terms(call, common, plan); !status.ok()) return status;
   }
   PlannedLaunch& launch = plan.add_launch(kHopperBackward, hopper_backward_key(config));
-  launch.threads = config.consumers * 128 + ((config.variant & 8192) != 0 ? 64 : 128);
+  launch.threads = (config.consumers + 1) * 128;
   launch.shared_bytes = shared_map(config).bytes;
   if (Status status = start_hopper_backward(call, cuda, common, config.query_rows, config.key_rows, launch);
       !status.ok()) {
