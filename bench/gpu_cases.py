@@ -333,7 +333,28 @@ def _bias_problems() -> list[Problem]:
         Problem("bias-packed-many", slots_q=tuple(n % 7 for n in range(900)), bias="packed"),
         Problem("softmax-bias-dense-grouped", softmax=True, heads=8, key_heads=2, dim=128, value_dim=128, **dense),
     ]
-    return problems
+    return problems + _whole_bias_problems()
+
+
+def _whole_bias_problems() -> list[Problem]:
+    """A dense bias whose gradient, too, has rows of whole 16 bytes, as the Hopper backward kernel asks for."""
+    hstu: dict[str, Any] = {"bias": "dense", "max_seqlen": 304, "divisor": 10.0}
+    softmax: dict[str, Any] = {"bias": "dense", "max_seqlen": 304, "softmax": True}
+    wide: dict[str, Any] = {"dim": 128, "value_dim": 128, "slots_q": (304, 1, 129, 192)}
+    short: dict[str, Any] = {"slots_q": SHORT_Q, "slots_k": BOUNDARIES}
+    return [
+        Problem("bias-whole", **MASKS["ctx-tgt"], **hstu),
+        Problem("bias-whole-q-delta-q", bias_rows="q", bias_masked=0.3, **short, **hstu),
+        Problem("bias-whole-window-D128", left=100, heads=4, key_heads=2, **wide, **hstu),
+        Problem("bias-whole-used", used_q=USED_Q, used_k=USED_K, alpha=0.3, bias_scaled=False, **hstu),
+        Problem("bias-whole-broadcast", bias_heads=1, bias_batch=False, **hstu),
+        Problem("softmax-bias-whole-delta-q", left=100, **short, **softmax),
+        Problem("softmax-bias-whole-masked-D128", bias_masked=0.3, right=None, **wide, **softmax),
+        Problem("softmax-bias-whole-intervals", right=None, intervals=3, interval_heads=2, **softmax),
+        Problem(
+            "softmax-bias-whole-more-queries", slots_q=(70, 136, 300), slots_k=(30, 65, 200), right=None, **softmax
+        ),
+    ]
 
 
 def _split_problems() -> list[Problem]:
@@ -477,6 +498,7 @@ BACKWARD_SPECIAL_CHECKS = (
     "independent-of-the-batch",
     "bias-autograd",
     "bias-does-not-leak",
+    "whole-bias-does-not-leak",
     "bias-graph-capture",
     "bias-large-table",
 )
@@ -494,10 +516,13 @@ BACKWARD_BIASES = (
 BACKWARD_PROBLEMS = {
     name: problem
     for name, problem in PROBLEMS.items()
-    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES)
+    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES or "bias-whole" in name)
 }
 # What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
-BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
+BACKWARD_BOTH_WAYS = (
+    *("mask-", "softmax-mask-", "graph-capture"),
+    *("bias-dense-D128", "bias-dense-misaligned", "softmax-bias-dense-masked", "bias-packed-q"),
+)
 
 # Functions of gpu_device_tests.py -> the file of kernels they run.
 DEVICE_TESTS = {
@@ -557,6 +582,7 @@ SANITIZER_PROBLEMS = {
         ),
         # A dense bias whose rows are odd, so that it is read element by element; and one that is copied in chunks.
         Problem("softmax-D64-dense", slots_q=(0, 65, 131), softmax=True, bias="dense", extra_rows=3),
+        Problem("softmax-D64-dense-whole", slots_q=(0, 65, 131), softmax=True, bias="dense", max_seqlen=200),
         Problem(
             "softmax-D128-packed",
             slots_q=(3, 66),

@@ -10,6 +10,8 @@
 // barriers as `hopper_backward`, and the protocol checker checks them.
 //
 // The text before this file defines warploom::kConfig, a HopperBackwardConfig.
+#include "attention/hopper_backward_bias.h"
+#include "attention/hopper_backward_bias_writer.h"
 #include "attention/hopper_backward_producer.h"
 #include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
@@ -25,6 +27,8 @@ namespace warploom {
 
 static_assert(kConfig.consumers == 2 && kKeys == 128 && (kQueries == 64 || kQueries == 128));
 static_assert(kConfig.head_dim <= (kQueries == 128 ? 64 : 128));
+// A gradient's tile is the one that dQ is computed from, which float16 with its exponents is not.
+static_assert(kConfig.stored_bias ? kConfig.bfloat16 && kConfig.accumulate_dq : !kConfig.bias_gradient);
 
 /// A consumer's part of dQ is 64 queries, or of 64 queries a panel of columns, or half of one. Columns past the head's
 /// end are zeros of K's, and not added.
@@ -33,8 +37,14 @@ constexpr int kDqColumns = kDqByRows ? kConfig.head_dim : kConfig.head_dim > geo
 constexpr int kDqGradientStep = kDqByRows ? 64 * kRowBytes : 0;  // bytes of dS from one consumer's part to the other's
 constexpr int kDqKeyStep = kDqByRows ? 0 : kDqColumns == 64 ? kKeys * kRowBytes : kDqColumns * 2;  // bytes of K
 
+/// Consumers store the bias's gradient by TMA; else the writers do.
+constexpr bool kStoresGradient = kConfig.bias_gradient && !kConfig.bias_rows;
+/// Warps of the producer besides the scheduler and the loader.
+constexpr int kClearers = kStoresGradient ? 1 : 0;
+constexpr int kWriters = kConfig.bias_gradient && kConfig.bias_rows ? kConfig.consumers : 0;
+
 /// Where registers are scarcest, addresses are computed where they are needed and not kept through the loop.
-constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128;
+constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128 || kConfig.bias_rows;
 
 __device__ __forceinline__ int thread_of_warpgroup() {
   return static_cast<int>(kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup;
@@ -88,7 +98,20 @@ struct Consumer {
 
   /// After the products with a score tile; in float16 every lane has read its exponents.
   __device__ __forceinline__ void release_scores(const ScoreRing::Cursor& tile) const {
-    if (!kConfig.bfloat16 || threadIdx.x % kWarpgroup == 0) shared.scores.release(tile);
+    if (!kConfig.bfloat16 || threadIdx.x % kWarpgroup == 0) {
+      if constexpr (kStoresGradient) ptx::bulk_wait_group_read<0>();
+      shared.scores.release(tile);
+    }
+  }
+
+  /// This consumer's keys of a score tile to the bias's gradient, whose tile it is.
+  __device__ __forceinline__ void store_bias_gradient(const ScoreRing::Cursor& tile) const {
+    if (threadIdx.x % kWarpgroup >= 32) return;
+    const int buffer = tile.slot();
+    const volatile BiasTileNote& note = shared.bias_note(buffer, who);
+    const Work& work = shared.item(item_at.slot()).work;
+    store_panel(params, {static_cast<int>(work.first_row) + who * 64, note.row, note.head, work.sequence},
+                shared.score_tile(buffer) + who * kQueries * kRowBytes, threadIdx.x % 32);
   }
 
   /// float16: whether a warp's part of dS was divided.
@@ -102,6 +125,7 @@ struct Consumer {
   __device__ __forceinline__ void finish_dq(int dq_tile) {
     const ScoreRing::Cursor before = score_at.before();
     shared.scores.wait_full(before);
+    if constexpr (kStoresGradient) store_bias_gradient(before);
     float dq[kDqColumns / 2];
     if (!kConfig.bfloat16 && is_scaled(before.slot())) {
       // Part after part, each multiplied.
@@ -129,9 +153,20 @@ struct Consumer {
     if constexpr (!kConfig.bfloat16) {
       if (threadIdx.x % 32 == 0) shared.exponent(buffer, who * 4 + warp) = exponents.gradient;
     }
+    if constexpr (kStoresGradient) {
+      if (threadIdx.x % kWarpgroup == 0) {  // the stage will have been released
+        shared.bias_note(buffer, who).row = shared.bias_note(at.slot()).row;
+        shared.bias_note(buffer, who).head = shared.bias_note(at.slot()).head;
+      }
+    }
     ptx::fence_proxy_async_shared();
     __syncwarp();
     if (threadIdx.x % 32 == 0) shared.scores.publish(score_at);
+  }
+
+  /// The words of the keys that the warp's are among (for_each_visible).
+  __device__ __forceinline__ const uint32* visible_of(int stage, int warp) const {
+    return shared.visible(stage) + (who * 2 + warp / 2) * kQueries;
   }
 
   /// One query tile, whose Q and dO have come, and dQ of the one before. Returns the tile's number among dQ's sums.
@@ -162,27 +197,33 @@ struct Consumer {
     }
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
 
-    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key>(params.backward.call, s, dp,
-                                                                                         shared.row_terms(stage));
+    // HSTU's function of 0 is 0, and its form, exact or not, must not depend on an R that is invisible.
+    constexpr bool kMaskedFirst = kConfig.stored_bias && !kConfig.softmax;
+    bool is_hiding = false;
+    if constexpr (kConfig.stored_bias) {
+      is_hiding = add_bias(params.backward.call, BiasPart(params.backward.call, here, stage, who * 64 + warp * 16), s);
+      if (kMaskedFirst && (flags & kQueryTileMasked) != 0)
+        hide_invisible(visible_of(stage, warp), warp % 2 * 16, s, dp);
+    }
+    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kConfig.stored_bias>(
+        params.backward.call, s, dp, shared.row_terms(stage));
+    if constexpr (kConfig.stored_bias) {
+      if (is_hiding) hide_masked(BiasPart(params.backward.call, here, stage, who * 64 + warp * 16), s, dp);
+      if constexpr (kConfig.bias_gradient && !kConfig.softmax) scale_all(flat(dp), params.backward.bias_factor);
+    }
     PackedScores<kQueries> p, ds;
     const bool is_masked = (flags & kQueryTileMasked) != 0;
-    const uint32* const visible = shared.visible(stage) + (who * 2 + warp / 2) * kQueries;
+    const uint32* const visible = visible_of(stage, warp);
     const int first_bit = warp % 2 * 16;
     if constexpr (!kConfig.bfloat16) {
       // Before the exponents: they must not depend on what is invisible.
-      if (is_masked)
-        for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
-          float(&s_pair)[2] = reinterpret_cast<float(&)[2]>(s[0][2 * k + i / 2][i % 2 * 2]);
-          float(&dp_pair)[2] = reinterpret_cast<float(&)[2]>(dp[0][2 * k + i / 2][i % 2 * 2]);
-          if ((mask & 1) == 0) s_pair[0] = dp_pair[0] = 0;
-          if ((mask >> 16) == 0) s_pair[1] = dp_pair[1] = 0;
-        });
+      if (is_masked) hide_invisible(visible, first_bit, s, dp);
       if constexpr (!kConfig.softmax) fit_float16(flat(s), dv, exponents.probability);  // else at most 1
       fit_float16(flat(dp), dk, exponents.gradient);
     }
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
-    if constexpr (kConfig.bfloat16) {
+    if constexpr (kConfig.bfloat16 && !kMaskedFirst) {
       if (is_masked)
         for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
           p[k][i] &= mask;
@@ -214,6 +255,7 @@ struct Consumer {
       shared.scores.wait_full(before);
       float dq[kDqColumns / 2];
       issue_dq<kKeys / 16>(dq, before.slot());
+      if constexpr (kStoresGradient) store_bias_gradient(before);  // under the products
       ptx::wgmma_wait_group<1>(dk, dv);
       free_barrier_arrive(at.slot());
       ptx::wgmma_wait_group<0>(dq);
@@ -315,10 +357,10 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   const Shared shared(dynamic);
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
-    shared.items.init(kReaders + 32);  // and the loader
+    shared.items.init(kReaders + 32 * (1 + kClearers + kWriters));  // and the loader, and who clears
     shared.keys.init(kReaders, 32);
     shared.tiles.init(1, 32);
-    shared.scores.init(kConfig.bfloat16 ? kConfig.consumers : kReaders, kReaders / 32);
+    shared.scores.init((kConfig.bfloat16 ? kConfig.consumers : kReaders) + kWriters, kReaders / 32);
     ptx::mbarrier_init(shared.request, 1);
     ptx::mbarrier_init(shared.landing, 1);
     ptx::fence_mbarrier_init();
@@ -335,6 +377,12 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     } else if (warp == 1) {
       Loader loader{params, shared, lane, {}, {}};
       loader.run();
+    } else if (warp - 2 < kClearers) {
+      const Clearer clearer{params, shared, lane};
+      clearer.run();
+    } else if (warp - 2 < kWriters) {
+      Writer writer{params, shared, warp - 2, lane, {}};
+      writer.run();
     }
   } else {
     ptx::setmaxnreg_inc<232>();

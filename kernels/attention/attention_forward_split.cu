@@ -11,15 +11,13 @@
 #include "attention/forward_steps.h"
 #include "attention/split.h"
 #include "attention/split_config.h"
-#include "ptx/grid_dependency.h"
 
 namespace warploom {
 
 constexpr SplitMap kSplitMap = split_shared_map(kConfig);
 constexpr int kKeyWarps = kConfig.key_warps;
-constexpr int kHeldBlocks = kKeyWarps > 1 ? kValueBlocks / 2 : kValueBlocks;  // n8 of O that a warp writes
 static_assert(kWarpColumns % 16 == 0 && kChunkUnit % kConfig.key_columns == 0);
-static_assert(kKeyWarps == 1 || kKeyWarps == 2 || kKeyWarps == 4);
+static_assert(kKeyWarps == 1 || kRowBlocks == 1, "the exchange holds one m16 block a warp");
 
 /// A CTA's row tile and chunks, in shared memory.
 struct SplitWork {
@@ -74,16 +72,12 @@ __device__ __forceinline__ void load_query(const SplitCall& p, const SplitWork& 
   }
 }
 
-/// Adds up what the warps that share rows have of an m16 block, in a fixed order: each warp of the first half of them
-/// with its partner in the second, then the two that have the same columns. Warps of the first half end up with the
-/// first half of the columns, the others with the second, in o[m][0..kHeldBlocks); of four, the even ones have all of
-/// it. terms: of the lane's rows, in the end those of the sum. exchange: a free stage's V.
-__device__ __forceinline__ void add_up_key_warps(Output& o, int m, PartTerms (&terms)[2], unsigned char* shared,
-                                                 uint32 exchange) {
-  static_assert(kKeyWarps == 1 || kConfig.warps * kHeldBlocks * 512 <= kMap.value_bytes);
+/// Adds up what the warps that share rows have, into the first of them: in a fixed order, from the last one down.
+/// terms: the first warp's, of its row in each half.
+__device__ __forceinline__ void add_up_key_warps(Output& o, PartTerms (&terms)[2], unsigned char* shared) {
   const int lane = threadIdx.x % 32, row_warp = threadIdx.x / 32 % kRowWarps, key_warp = threadIdx.x / 32 / kRowWarps;
   PartTerms* const all = reinterpret_cast<PartTerms*>(shared + kSplitMap.terms) + row_warp * kKeyWarps * 16;
-#pragma unroll
+  const uint32 exchange = ptx::shared_address(shared) + kSplitMap.exchange + row_warp * kValueBlocks * 32 * 16;
   for (int half = 0; half < 2; ++half) {
     if (lane % 4 == 0) all[key_warp * 16 + half * 8 + lane / 4] = terms[half];
   }
@@ -92,88 +86,66 @@ __device__ __forceinline__ void add_up_key_warps(Output& o, int m, PartTerms (&t
   for (int half = 0; half < 2; ++half) {
     const PartTerms* const row = all + half * 8 + lane / 4;
     float base = row[0].base, sum = 0;
-#pragma unroll
     for (int warp = 1; warp < kKeyWarps; ++warp) base = fmaxf(base, row[warp * 16].base);
     const float origin = base == ptx::minus_infinity() ? 0.0f : base;
-#pragma unroll
     for (int warp = 0; warp < kKeyWarps; ++warp) {
       sum += row[warp * 16].sum * ptx::ex2_approx(row[warp * 16].base - origin);
     }
     const float factor = ptx::ex2_approx(terms[half].base - origin);
 #pragma unroll
     for (int n = 0; n < kValueBlocks; ++n) {
-      o[m][n][2 * half] *= factor;
-      o[m][n][2 * half + 1] *= factor;
+      o[0][n][2 * half] *= factor;
+      o[0][n][2 * half + 1] *= factor;
     }
     terms[half] = {base, sum};
   }
-  const auto place = [&](int warp) {
-    return exchange + ((row_warp + warp * kRowWarps) * kHeldBlocks * 32 + lane) * 16;
-  };
-  const auto put = [&](int n, const float(&c)[4]) {
-    ptx::store_shared_16(place(key_warp) + n * 512, uint4{__float_as_uint(c[0]), __float_as_uint(c[1]),
-                                                          __float_as_uint(c[2]), __float_as_uint(c[3])});
-  };
-  const auto add = [&](int n, int from) {
-    const uint4 c = ptx::load_shared_16(place(from) + n * 512);
-    o[m][n][0] += __uint_as_float(c.x);
-    o[m][n][1] += __uint_as_float(c.y);
-    o[m][n][2] += __uint_as_float(c.z);
-    o[m][n][3] += __uint_as_float(c.w);
-  };
-  const bool first_half = key_warp < kKeyWarps / 2;
+#pragma unroll 1
+  for (int from = kKeyWarps - 1; from > 0; --from) {
+    if (key_warp == from) {
 #pragma unroll
-  for (int n = 0; n < kHeldBlocks; ++n) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {  // what the partner keeps goes behind
-      const float low = o[m][n][e], high = o[m][n + kHeldBlocks][e];
-      o[m][n][e] = first_half ? low : high;
-      o[m][n + kHeldBlocks][e] = first_half ? high : low;
-    }
-    put(n, o[m][n + kHeldBlocks]);
-  }
-  __syncthreads();
-#pragma unroll
-  for (int n = 0; n < kHeldBlocks; ++n) add(n, key_warp ^ (kKeyWarps / 2));
-  __syncthreads();
-  if constexpr (kKeyWarps == 4) {
-    if (key_warp % 2 != 0) {
-#pragma unroll
-      for (int n = 0; n < kHeldBlocks; ++n) put(n, o[m][n]);
+      for (int n = 0; n < kValueBlocks; ++n) {
+        const float(&c)[4] = o[0][n];
+        ptx::store_shared_16(exchange + (n * 32 + lane) * 16, uint4{__float_as_uint(c[0]), __float_as_uint(c[1]),
+                                                                    __float_as_uint(c[2]), __float_as_uint(c[3])});
+      }
     }
     __syncthreads();
-    if (key_warp % 2 == 0) {
+    if (key_warp == from - 1) {
 #pragma unroll
-      for (int n = 0; n < kHeldBlocks; ++n) add(n, key_warp + 1);
+      for (int n = 0; n < kValueBlocks; ++n) {
+        const uint4 c = ptx::load_shared_16(exchange + (n * 32 + lane) * 16);
+        o[0][n][0] += __uint_as_float(c.x);
+        o[0][n][1] += __uint_as_float(c.y);
+        o[0][n][2] += __uint_as_float(c.z);
+        o[0][n][3] += __uint_as_float(c.w);
+      }
     }
-    __syncthreads();  // the stage is filled next
+    __syncthreads();
   }
 }
 
-/// Writes the chunk's part. seen: the CTA has visited a tile of it. exchange: a free stage's V.
+/// Writes the chunk's part. seen: the CTA has visited a tile of it.
 __device__ __forceinline__ void store_part(const SplitCall& p, unsigned char* shared, const SplitWork& s, Output& o,
-                                           Score& score, int chunk, bool seen, uint32 exchange) {
+                                           Score& score, int chunk, bool seen) {
   if (seen) score.finish();
   const int lane = threadIdx.x % 32, row_warp = threadIdx.x / 32 % kRowWarps, key_warp = threadIdx.x / 32 / kRowWarps;
-  const int first_block = kKeyWarps > 1 && key_warp >= kKeyWarps / 2 ? kHeldBlocks : 0;
 #pragma unroll
   for (int m = 0; m < kRowBlocks; ++m) {
     PartTerms terms[2] = {score.part_terms(m, 0), score.part_terms(m, 1)};
     if constexpr (kKeyWarps > 1) {
-      if (seen) add_up_key_warps(o, m, terms, shared, exchange);
+      if (seen) add_up_key_warps(o, terms, shared);
     }
-    if (kKeyWarps == 4 && key_warp % 2 != 0) continue;
+    if (key_warp != 0) continue;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const long long n = s.first + row_warp * kWarpRows + m * 16 + half * 8 + lane / 4;
       if (n >= s.rows) continue;
       const long long row = s.parts.row(chunk, n);
-      if (key_warp == 0 && lane % 4 == 0) p.terms[row] = seen ? terms[half] : PartTerms{ptx::minus_infinity(), 0.0f};
+      if (lane % 4 == 0) p.terms[row] = seen ? terms[half] : PartTerms{ptx::minus_infinity(), 0.0f};
       if (!seen) continue;
-      float* const to = p.parts + row * kConfig.value_dim + first_block * 8 + lane % 4 * 2;
+      float* const to = p.parts + row * kConfig.value_dim + lane % 4 * 2;
 #pragma unroll
-      for (int block = 0; block < kHeldBlocks; ++block) {
-        if (first_block + block >= kConfig.value_dim / 8) break;
+      for (int block = 0; block < kConfig.value_dim / 8; ++block) {
         *reinterpret_cast<float2*>(to + block * 8) = {o[m][block][2 * half], o[m][block][2 * half + 1]};
       }
     }
@@ -248,10 +220,14 @@ __device__ __forceinline__ void attend(const SplitCall& p, unsigned char* shared
   for (int stage = 0;; stage = stage + 1 == kConfig.stages ? 0 : stage + 1) {
     ptx::cp_async_wait_group<kInFlight>();
     __syncthreads();  // every thread's part of this tile is there, and nobody reads the stage that is filled next
-    const int number = tile_numbers[stage], free_stage = stage == 0 ? kConfig.stages - 1 : stage - 1;
+    const int number = tile_numbers[stage];
+    if (number >= 0) {
+      if constexpr (kBiased) next = next_tile();
+      load_next_tile(stage == 0 ? kConfig.stages - 1 : stage - 1);
+    }
     // The end, or a tile of a later chunk: what there is belongs to this one.
     while (chunk < s.end_chunk && (number < 0 || number >= (chunk + 1) * tiles_of_chunk)) {
-      store_part(p, shared, s, o, score, chunk, seen, base + kMap.value + free_stage * kMap.value_bytes);
+      store_part(p, shared, s, o, score, chunk, seen);
       ++chunk;
       if (!seen) continue;
       seen = false;
@@ -263,8 +239,6 @@ __device__ __forceinline__ void attend(const SplitCall& p, unsigned char* shared
     }
     if (number < 0) break;
     seen = true;
-    if constexpr (kBiased) next = next_tile();
-    load_next_tile(free_stage);
 
     const int first_column = number * kConfig.key_columns + key_warp * kWarpColumns;
     const Interval columns{first_column, first_column + kWarpColumns};
@@ -291,7 +265,6 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConf
     attention_forward_split(const __grid_constant__ warploom::SplitCall params) {
   using namespace warploom;
   extern __shared__ __align__(1024) unsigned char shared[];
-  ptx::launch_dependents();  // what adds up waits for this kernel's end, but is there by then
   SplitWork& s = *reinterpret_cast<SplitWork*>(shared + kSplitMap.work);
   if (!__syncthreads_or(threadIdx.x == 0 && find_work(params, s))) return;
   if constexpr (kBucketed) {

@@ -29,18 +29,19 @@ __device__ __forceinline__ float (&flat(float (&scores)[1][Blocks][4]))[4 * Bloc
 }
 
 /// From S and dP to P and dS. terms: in shared memory, of the first query: SoftmaxRowTerms, or 1 / divisor where
-/// divisors go by row. Exact: HSTU by the sigmoid, whatever the scores are. Halved: HSTU's S is z / 2 already.
-template <bool Softmax, bool Capped, bool Exact, bool Halved, int Blocks>
+/// divisors go by row. Exact: HSTU by the sigmoid, whatever the scores are. Halved: HSTU's S is z / 2 already. Biased:
+/// so it is, and softmax's has its alpha.
+template <bool Softmax, bool Capped, bool Exact, bool Halved, bool Biased, int Blocks>
 __device__ __forceinline__ void apply_score(const AttentionCall& call, float (&s)[1][Blocks][4],
                                             float (&dp)[1][Blocks][4], const float* terms) {
   const int pair = threadIdx.x % 4;
   if constexpr (Softmax) {
-    apply_softmax<Capped>({call.alpha, call.softcap}, s, dp, [&](int, int n, int i) {
+    apply_softmax<Capped>(score_scale<Biased>(call), s, dp, [&](int, int n, int i) {
       const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + pair];  // lse, delta of two queries
       return i % 2 == 0 ? float2{rows.x, rows.y} : float2{rows.z, rows.w};
     });
   } else {
-    apply_hstu<Exact, Halved>(call.alpha, s, dp);
+    apply_hstu<Exact, Halved || Biased>(call.alpha, s, dp);
     if (call.divisor_rows == nullptr) return;
 #pragma unroll
     for (int n = 0; n < Blocks; ++n) {
@@ -74,6 +75,22 @@ __device__ __forceinline__ void for_each_visible(const uint32* visible, int firs
     body(n / 2, n % 2 * 2, select_signs(a, b, 0xEEAAu));
     body(n / 2, n % 2 * 2 + 1, select_signs(a, b, 0xFFBBu));
   }
+}
+
+/// The scores of p[k][i].
+template <int Blocks>
+__device__ __forceinline__ float (&pair_of(float (&s)[1][Blocks][4], int k, int i))[2] {
+  return reinterpret_cast<float(&)[2]>(s[0][2 * k + i / 2][i % 2 * 2]);
+}
+
+/// What is invisible becomes 0.
+template <int Blocks>
+__device__ __forceinline__ void hide_invisible(const uint32* visible, int first_bit, float (&s)[1][Blocks][4],
+                                               float (&dp)[1][Blocks][4]) {
+  for_each_visible<8 * Blocks>(visible, first_bit, [&](int k, int i, uint32 mask) {
+    if ((mask & 1) == 0) pair_of(s, k, i)[0] = pair_of(dp, k, i)[0] = 0;
+    if ((mask >> 16) == 0) pair_of(s, k, i)[1] = pair_of(dp, k, i)[1] = 0;
+  });
 }
 
 template <typename Element, int Blocks>

@@ -2,6 +2,7 @@
 // which stands in front of this file, and the CTA's shared memory.
 #pragma once
 
+#include "attention/bias_rows.h"
 #include "attention/hopper_backward_config.h"
 #include "attention/work.h"
 #include "geometry/mask.h"
@@ -33,6 +34,13 @@ struct Item {
   geometry::Ranges seeing;  // sequence masks: the query rows that see a key
 };
 static_assert(sizeof(Item) <= kMap.item_bytes && sizeof(Work) == kWorkBytes);
+
+/// bias_rows: where the rows of R, for the loader (role 0), or of its gradient, for a writer (1 + consumer), are.
+struct BiasPlace {
+  BiasRows of_queries;  // of the item's first query head
+  int rows;             // that the sequence has
+};
+static_assert(sizeof(BiasPlace) <= kMap.bias_place_bytes);
 
 using ItemRing = pipeline::MbarrierRing<kBackwardItemSlots>;
 using KeyRing = pipeline::MbarrierRing<1>;
@@ -76,6 +84,16 @@ struct Shared {
   __device__ __forceinline__ volatile int& exponent(int buffer, int warp) const {
     return reinterpret_cast<volatile int*>(bytes + kMap.exponents)[buffer * 4 * kConfig.consumers + warp];
   }
+  __device__ __forceinline__ volatile BiasTileNote& bias_note(int stage) const {
+    return reinterpret_cast<volatile BiasTileNote*>(bytes + kMap.bias_notes)[stage];
+  }
+  /// Of a score tile, a consumer's copy.
+  __device__ __forceinline__ volatile BiasTileNote& bias_note(int buffer, int consumer) const {
+    return bias_note(kConfig.stages + buffer * kConfig.consumers + consumer);
+  }
+  __device__ __forceinline__ BiasPlace& bias_place(int role) const {
+    return *reinterpret_cast<BiasPlace*>(bytes + kMap.bias_places + role * kMap.bias_place_bytes);
+  }
   __device__ __forceinline__ uint32 key() const { return address + kMap.key; }
   __device__ __forceinline__ uint32 value() const { return address + kMap.value; }
   __device__ __forceinline__ uint32 query(int stage) const { return address + kMap.query + stage * kMap.query_bytes; }
@@ -83,6 +101,7 @@ struct Shared {
   __device__ __forceinline__ uint32 score_tile(int buffer) const {
     return address + kMap.scores + buffer * kMap.score_bytes;
   }
+  __device__ __forceinline__ uint32 bias(int stage) const { return address + kMap.bias + stage * kMap.bias_bytes; }
 };
 
 /// A consumer's warp has read a stage; the loader waits until all have.

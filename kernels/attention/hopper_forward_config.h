@@ -34,7 +34,7 @@ struct HopperForwardConfig {
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kMaxConsumers = 4;
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
-inline constexpr int kItemSlots = 2;
+inline constexpr int kItemSlots = 4;
 
 /// Registers a thread after setmaxnreg, by number of consumers: their sum over the CTA is what it got at launch.
 struct RegisterBudget {
@@ -46,6 +46,8 @@ inline constexpr RegisterBudget kRegisterBudgets[] = {{0, 0}, {56, 256}, {40, 23
 struct KeyTileNote {
   int first_column;
   unsigned char kinds[kMaxConsumers];  ///< what it is to a consumer: a sum of the following
+  /// kPlainTile: of so many tiles from this one on, at least; else 0.
+  unsigned short plain_tiles[kMaxConsumers];
 };
 inline constexpr int kPlainTile = 0;
 inline constexpr int kMaskedTile = 1;  ///< a row does not see all of it
@@ -62,9 +64,9 @@ struct HopperForwardSharedMap {
   int query_bytes = 0;  ///< of one warpgroup's tile
   int key_bytes = 0;    ///< of one stage
   int value_bytes = 0;
-  int output = 0;      ///< with one stage of Q: 16 rows of 64 columns of O a warp
+  int output = 0;      ///< 16 rows of 64 columns of O a warp
   int bias_bytes = 0;  ///< of one consumer's tile
-  int barriers = 0;    ///< full and empty: items, Q, K, V; then the loader's request for an item
+  int barriers = 0;    ///< full and empty: items, Q, K, V; then one an item: the loader has come to it
   int notes = 0;       ///< one KeyTileNote a stage
   int items = 0;       ///< kItemSlots, item_bytes each
   int rows = 0;        ///< sequence masks: what each row of an item sees, kItemSlots times
@@ -82,9 +84,8 @@ WARPLOOM_HD constexpr HopperForwardSharedMap shared_map(const HopperForwardConfi
   map.bias_bytes = config.dense_bias ? geometry::tile_bytes(kWarpgroupRows, config.key_columns) : 0;
   map.bias = map.value + config.stages * map.value_bytes;
   map.output = map.bias + config.stages * config.consumers * map.bias_bytes;
-  map.barriers =
-      map.output + (config.query_stages == 1 ? config.consumers * geometry::tile_bytes(kWarpgroupRows, 1) : 0);
-  map.notes = map.barriers + 2 * 8 * (kItemSlots + config.query_stages + 2 * config.stages) + 16;
+  map.barriers = map.output + config.consumers * geometry::tile_bytes(kWarpgroupRows, 1);
+  map.notes = map.barriers + 2 * 8 * (kItemSlots + config.query_stages + 2 * config.stages) + 8 * kItemSlots;
   map.items = map.notes + (config.stages * static_cast<int>(sizeof(KeyTileNote)) + 15) / 16 * 16;
   map.rows = map.items + kItemSlots * map.item_bytes;
   const int rows = config.interval_mask ? 0 : kItemSlots * config.consumers * kWarpgroupRows;

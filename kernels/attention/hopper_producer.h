@@ -19,7 +19,8 @@ __device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile
 
 // The scheduler: one warp that takes work items from the device counter, says what they are and loads their Q. It takes
 // the next one when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot
-// have.
+// have. Only items of a few tiles, which the loader would come to before their next one is known, are taken further
+// ahead.
 
 struct Scheduler {
   const HopperForwardParams& params;
@@ -27,9 +28,11 @@ struct Scheduler {
   const int lane;
   ItemRing::Cursor at;
   QueryRing::Cursor query_at;
+  ItemRing::Cursor begun_at;  // the first item that the loader has not come to, as far as is known
+  int ahead = 0;              // tiles of the items from there on
 
-  /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until the loader has
-  /// come to the item.
+  /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until it is time
+  /// for another item.
   __device__ __forceinline__ void pass_on() {
     Item& item = shared.item(at.slot());
     const Work& work = item.work;
@@ -63,8 +66,13 @@ struct Scheduler {
     if constexpr (kConfig.query_stages > 1) Masking::prepare_rows(shared, at.slot(), lane);
     shared.queries.publish(query_at);  // Q and the rows' masks
     query_at.advance();
-    ptx::mbarrier_wait(shared.request, at.passed & 1);
+    __syncwarp();
+    ahead += item.tiles;
     at.advance();
+    for (; ahead > kAheadTiles || at.passed - begun_at.passed >= kItemSlots; begun_at.advance()) {
+      ptx::mbarrier_wait(shared.begun(begun_at.slot()), begun_at.parity());
+      ahead -= shared.item(begun_at.slot()).tiles;
+    }
   }
 
   __device__ __forceinline__ void run() {
@@ -143,6 +151,7 @@ struct Loader {
     if (lane == 0) {
       for (int consumer = 0; consumer < kMaxConsumers; ++consumer) {
         shared.note(key_at.slot()).kinds[consumer] = static_cast<unsigned char>(kind);
+        shared.note(key_at.slot()).plain_tiles[consumer] = 0;
       }
       shared.keys.publish(key_at);
       shared.values.publish(value_at);
@@ -157,16 +166,18 @@ struct Loader {
     while (tiles.tile >= 0) {
       const int first_column = tiles.tile * kKeys;
       int kind = tiles.kind();
+      const int plain = tiles.plain_tiles();
       const uint32 seeing = __ballot_sync(kAllLanes, lane < kConfig.consumers && kind != kUnseenTile);
       tiles.advance();
       if (tiles.tile < 0) kind |= kLastTile;
       shared.keys.wait_empty(key_at);
-      const uint32 kinds = __reduce_or_sync(kAllLanes, lane < kConfig.consumers ? kind << 8 * lane : 0);
-      if (lane == 0) {
+      if (lane < kConfig.consumers) {
         shared.note(key_at.slot()).first_column = first_column;
-        for (int consumer = 0; consumer < kMaxConsumers; ++consumer) {
-          shared.note(key_at.slot()).kinds[consumer] = static_cast<unsigned char>(kinds >> 8 * consumer);
-        }
+        shared.note(key_at.slot()).kinds[lane] = static_cast<unsigned char>(kind);
+        shared.note(key_at.slot()).plain_tiles[lane] = static_cast<unsigned short>(kind == kPlainTile ? plain : 0);
+      }
+      __syncwarp();
+      if (lane == 0) {
         const uint32 full = shared.keys.full(key_at.slot());
         shared.keys.expect(key_at, kMap.key_bytes + (kConfig.dense_bias ? __popc(seeing) * kMap.bias_bytes : 0));
         load_tile<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), full, item.first_key + first_column,
@@ -196,7 +207,7 @@ struct Loader {
       if (is_end) {
         load_nothing(kUnseenTile | kLastTile | kEndTile);  // for the consumers' last products
       } else {
-        if (lane == 0) ptx::mbarrier_arrive(shared.request);
+        if (lane == 0) ptx::mbarrier_arrive(shared.begun(at.slot()));
         load(item);
       }
       shared.items.release(at);

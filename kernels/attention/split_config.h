@@ -8,7 +8,8 @@ namespace warploom {
 /// Byte offsets in dynamic shared memory of attention_forward_split.cu, behind those of the forward kernel.
 struct SplitMap {
   int work = 0;
-  int terms = 0;  ///< a row's of each key warp
+  int terms = 0;     ///< a row's of each key warp
+  int exchange = 0;  ///< the accumulators of one key warp
   int bytes = 0;
   static constexpr int work_bytes = 160;
   static constexpr int terms_bytes = 8;
@@ -18,7 +19,8 @@ WARPLOOM_HD constexpr SplitMap split_shared_map(const AttentionForwardConfig& co
   SplitMap map;
   map.work = (shared_map(config).bytes + 15) / 16 * 16;
   map.terms = map.work + map.work_bytes;
-  map.bytes = map.terms + (config.key_warps > 1 ? config.key_warps * config.query_rows * map.terms_bytes : 0);
+  map.exchange = map.terms + (config.key_warps > 1 ? config.key_warps * config.query_rows * map.terms_bytes : 0);
+  map.bytes = map.exchange + (config.key_warps > 1 ? config.query_rows * padded_dim(config.value_dim) * 4 : 0);
   return map;
 }
 

@@ -53,6 +53,24 @@ TensorMapShape bias_map(const warploom_attention& call, int box_rows) {
                 {1, bias.row_stride, bias.head_stride, bias.batch_stride}, box_rows);
 }
 
+TensorMapShape bias_gradient_map(const warploom_attention& call, int box_rows) {
+  const warploom_bias& bias = call.bias;
+  return map_of(call, {bias.num_columns, bias.num_rows, bias.heads, bias.batch},
+                {1, bias.grad_row_stride, bias.grad_head_stride, bias.grad_batch_stride}, box_rows);
+}
+
+warploom_tensor bias_tensor(const warploom_bias& bias) {
+  warploom_tensor tensor{};
+  tensor.data = const_cast<void*>(bias.values);
+  return tensor;
+}
+
+warploom_tensor bias_gradient_tensor(const warploom_bias& bias) {
+  warploom_tensor tensor{};
+  tensor.data = bias.grad;
+  return tensor;
+}
+
 bool is_mappable(const TensorMapShape& shape, const warploom_tensor& tensor) {
   constexpr uint64_t kMaxRows = 1ull << 31;
   return shape.dims[1] < kMaxRows && validate_tensor_map(shape, address_of(tensor)).ok();

@@ -11,8 +11,12 @@ namespace warploom::gpu {
 TensorMapShape query_map(const warploom_attention& call, const warploom_tensor& tensor, int64_t columns, int box_rows);
 TensorMapShape key_map(const warploom_attention& call, const warploom_tensor& tensor, int64_t columns, int box_rows);
 
-/// Of a dense bias: (columns, rows, heads, batch). An axis of one entry has no stride.
+/// Of a dense bias: (columns, rows, heads, batch). An axis of one entry has no stride. Then R, or its gradient, as a
+/// tensor.
 TensorMapShape bias_map(const warploom_attention& call, int box_rows);
+TensorMapShape bias_gradient_map(const warploom_attention& call, int box_rows);
+warploom_tensor bias_tensor(const warploom_bias& bias);
+warploom_tensor bias_gradient_tensor(const warploom_bias& bias);
 
 /// Whether the map exists. Without rows there is no tensor to map. Rows are numbered by 32-bit coordinates.
 bool is_mappable(const TensorMapShape& shape, const warploom_tensor& tensor);

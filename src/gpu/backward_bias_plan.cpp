@@ -147,6 +147,20 @@ BiasGradientBy bias_gradient_by(const warploom_attention& call) {
   return shared ? BiasGradientBy::sums : BiasGradientBy::main_kernel;
 }
 
+const char* bias_gradient_text(BiasGradientBy by) {
+  switch (by) {
+    case BiasGradientBy::nobody:
+      return "not wanted";
+    case BiasGradientBy::main_kernel:
+      return "written beside dk and dv, 0 where nothing is visible";
+    case BiasGradientBy::sums:
+      return "summed in float32 by a kernel of its own, each tile over the sequences and heads that share it";
+    case BiasGradientBy::tables:
+      return "summed in float32 by a kernel of its own, along block diagonals, whose sums are added up at the end";
+  }
+  return "";
+}
+
 Status fill_bias_gradient(const warploom_attention& call, const DeviceInfo& device, BackwardParams& params) {
   const BiasGradientBy by = bias_gradient_by(call);
   if (by == BiasGradientBy::nobody) return {};

@@ -21,6 +21,8 @@ enum class BiasGradientBy {
   tables,       ///< bucketed
 };
 BiasGradientBy bias_gradient_by(const warploom_attention& call);
+/// For `explain`.
+const char* bias_gradient_text(BiasGradientBy by);
 
 /// Fills in what the kernels read of the gradient; scratch memory is asked for in bias_sums.record_bytes. Error:
 /// runtime_error where no tile fits the device.

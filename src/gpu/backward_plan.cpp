@@ -193,20 +193,6 @@ void bind(GpuPlan& plan, DevicePointer scratch) {
   }
 }
 
-const char* text_of(BiasGradientBy by) {
-  switch (by) {
-    case BiasGradientBy::nobody:
-      return "not wanted";
-    case BiasGradientBy::main_kernel:
-      return "written beside dk and dv, 0 where nothing is visible";
-    case BiasGradientBy::sums:
-      return "summed in float32 by a kernel of its own, each tile over the sequences and heads that share it";
-    case BiasGradientBy::tables:
-      return "summed in float32 by a kernel of its own, along block diagonals, whose sums are added up at the end";
-  }
-  return "";
-}
-
 void describe_plan(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device,
                    nlohmann::json& json) {
   const auto* main = std::find_if(plan.launches.begin(), plan.launches.begin() + plan.launch_count,
@@ -231,7 +217,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       {"order", "first key tile first"}};
   json["dq"] =
       c.accumulate_dq ? "added in float32 in memory, then converted" : "by a kernel of its own (deterministic)";
-  if (c.bias != BiasKind::none) json["bias_gradient"] = text_of(bias_gradient_by(call));
+  if (c.bias != BiasKind::none) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
   json["limiter"] = {
       {"name", "shared memory"},
       {"why", message("each visible pair costs ", 2.0 * static_cast<double>(3 * call.head_dim + 2 * call.value_dim),

@@ -7,6 +7,7 @@
 
 #include "gpu/attention_maps.h"
 #include "gpu/backward_around.h"
+#include "gpu/backward_bias_plan.h"
 #include "gpu/device_call.h"
 #include "gpu/hopper_forward_plan.h"
 #include "problem/message.h"
@@ -31,13 +32,38 @@ constexpr std::array kTiles = {
 /// alpha x head_dim may make it, turns that into percents of P. Such calls are left to mma.sync.
 constexpr double kMaxExponentScale = 1000;
 
-/// Narrow heads where float16 with its exponents or softmax with its row terms takes registers too.
+/// Narrow heads where float16 with its exponents or softmax with its row terms takes registers too, or a bias's tiles
+/// shared memory.
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 64, 4};
 
 const Tile& tile_of(const HopperBackwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
-  if ((!config.bfloat16 || config.softmax) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
+  if ((!config.bfloat16 || config.softmax || config.stored_bias) && wider <= kRoomyNarrowTile.max_dim)
+    return kRoomyNarrowTile;
   return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
+}
+
+bool has_stored_bias(const warploom_attention& call) {
+  return call.bias.kind == WARPLOOM_DENSE_BIAS || call.bias.kind == WARPLOOM_PACKED_BIAS;
+}
+
+/// Whether the kernel can add the call's bias and write its gradient: none, or a stored one in bfloat16. (A softcap
+/// beside it would spill.)
+bool serves_bias(const warploom_attention& call) {
+  if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
+  return has_stored_bias(call) && call.bias.dtype == WARPLOOM_BFLOAT16 && call.dtype == WARPLOOM_BFLOAT16 &&
+         !(call.op == WARPLOOM_SOFTMAX && call.softcap != 0);
+}
+
+/// Whether tensor maps describe the stored bias, and its gradient if the kernel writes it. TMA stores whole 16 bytes,
+/// also at the end of a row.
+bool has_bias_maps(const warploom_attention& call) {
+  constexpr int kAnyRows = geometry::kPanelColumns;
+  const warploom_bias& bias = call.bias;
+  if (bias.kind != WARPLOOM_DENSE_BIAS || !is_mappable(bias_map(call, kAnyRows), bias_tensor(bias))) return false;
+  return bias_gradient_by(call) != BiasGradientBy::main_kernel ||
+         (bias.num_columns % geometry::kChunkValues == 0 &&
+          is_mappable(bias_gradient_map(call, kAnyRows), bias_gradient_tensor(bias)));
 }
 
 constexpr std::size_t kCounterBytes = 256;  // two counters a main kernel; what follows stays aligned
@@ -49,8 +75,11 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
 
 KernelVariant variant_of(const ConfigKey& key) {
   const HopperBackwardConfig c = hopper_backward_config(key);
-  return backward_variant_of(kHopperBackward, key, score_name(c.softmax, c.softcap) + " backward hopper", c.head_dim,
-                             c.value_dim, c.bfloat16, c.interval_mask);
+  const std::string bias =
+      c.stored_bias ? std::string(" bias") + (c.bias_rows ? " rows" : "") + (c.bias_gradient ? " with gradient" : "")
+                    : "";
+  return backward_variant_of(kHopperBackward, key, score_name(c.softmax, c.softcap) + " backward hopper" + bias,
+                             c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 /// Every head dimension with both score functions; everything else at the ends of the tile table's rows.
@@ -78,6 +107,15 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
         other.softcap = (bits & 4) != 0;
         if (!other.softcap || softmax) add(other);
       }
+      for (const int bits : {0, 1, 2, 3, 4, 6, 8, 9, 10, 12, 14}) {
+        HopperBackwardConfig biased = plain;
+        biased.bias_rows = (bits & 8) != 0;
+        biased.stored_bias = true;
+        biased.bias_gradient = (bits & 1) == 0;
+        biased.interval_mask = (bits & 2) != 0;
+        biased.scaled_key = (bits & 4) != 0;
+        if (!biased.scaled_key || !softmax) add(biased);
+      }
     }
   }
   return result;
@@ -90,7 +128,8 @@ void bind(GpuPlan& plan, DevicePointer scratch) {
   auto* const terms = reinterpret_cast<SoftmaxRowTerms*>(base + plan.cleared_bytes);
   for (int n = 0; n < plan.launch_count; ++n) {
     PlannedLaunch& launch = plan.launches[static_cast<std::size_t>(n)];
-    const bool is_around = launch.family == &kBackwardRowTerms || launch.family == &kBackwardDqSums;
+    const bool is_around =
+        launch.family == &kBackwardRowTerms || launch.family == &kBackwardDqSums || launch.family == &kMmaBackwardBias;
     BackwardParams& params =
         is_around ? launch.params_as<BackwardParams>() : launch.params_as<HopperBackwardParams>().backward;
     params.dq_sums = sums;
@@ -112,6 +151,9 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"score", score_name(c.softmax, c.softcap)},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
+                    {"bias", !c.stored_bias ? "none"
+                             : c.bias_rows  ? "row by row"
+                                            : "by tensor maps"},
                     {"consumers", c.consumers},
                     {"key_rows", c.key_rows},
                     {"query_rows", c.query_rows},
@@ -123,6 +165,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       {"order", "first key tile first"},
                       {"handed_out", "one at a time, from a device counter"}};
   json["dq"] = "added in float32 in memory, one tile late, then converted";
+  if (c.stored_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
   json["limiter"] = {
       {"name", "score function beside the tensor core"},
       {"why", message("a step of a consumer is 64 x ", c.query_rows, " scores: ", c.query_rows / 2,
@@ -130,7 +173,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       2 * (3 * call.head_dim + 2 * call.value_dim), " FLOPs a score on the tensor core")}};
   json["why"] = message("the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
                         ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot describe and "
-                        "calls with a bias take mma.sync");
+                        "most calls with a bias take mma.sync");
 }
 
 }  // namespace
@@ -150,13 +193,14 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
 }
 
 ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
-  return {c.head_dim,      c.value_dim, c.bfloat16, c.softmax,    c.softcap, c.interval_mask,
-          c.accumulate_dq, c.consumers, c.key_rows, c.query_rows, c.stages,  c.scaled_key};
+  return {c.head_dim,      c.value_dim,     c.bfloat16,    c.softmax,       c.softcap,
+          c.interval_mask, c.accumulate_dq, c.consumers,   c.key_rows,      c.query_rows,
+          c.stages,        c.scaled_key,    c.stored_bias, c.bias_gradient, c.bias_rows};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
-  return {key[0],      key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0,
-          key[6] != 0, key[7], key[8],      key[9],      key[10],     key[11] != 0};
+  return {key[0], key[1], key[2] != 0, key[3] != 0,  key[4] != 0,  key[5] != 0,  key[6] != 0, key[7],
+          key[8], key[9], key[10],     key[11] != 0, key[12] != 0, key[13] != 0, key[14] != 0};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -170,7 +214,9 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
       ", .interval_mask = ", truth(c.interval_mask), ", .accumulate_dq = ", truth(c.accumulate_dq),
       ", .consumers = ", c.consumers, ", .key_rows = ", c.key_rows, ", .query_rows = ", c.query_rows,
-      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), "};\n}  // namespace warploom\n");
+      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .stored_bias = ", truth(c.stored_bias),
+      ", .bias_gradient = ", truth(c.bias_gradient), ", .bias_rows = ", truth(c.bias_rows),
+      "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -185,6 +231,9 @@ HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call) {
   config.softcap = config.softmax && call.softcap != 0;
   config.interval_mask = has_interval_mask(call);
   config.scaled_key = bfloat16_carries_half_alpha(call);
+  config.stored_bias = has_stored_bias(call);
+  config.bias_rows = config.stored_bias && !has_bias_maps(call);
+  config.bias_gradient = bias_gradient_by(call) == BiasGradientBy::main_kernel;
   return config;
 }
 
@@ -204,7 +253,14 @@ Status start_hopper_backward(const warploom_attention& call, const Driver* cuda,
                          Map{"v", key_map(call, call.v, call.value_dim, key_rows), call.v, params.value}}) {
     if (Status status = encode_map(cuda, map.name, map.shape, map.tensor, map.target); !status.ok()) return status;
   }
-  return {};
+  if (!has_stored_bias(call) || !has_bias_maps(call)) return {};
+  if (Status status = encode_map(cuda, "bias", bias_map(call, query_rows), bias_tensor(call.bias), params.bias);
+      !status.ok()) {
+    return status;
+  }
+  if (bias_gradient_by(call) != BiasGradientBy::main_kernel) return {};
+  return encode_map(cuda, "bias gradient", bias_gradient_map(call, query_rows), bias_gradient_tensor(call.bias),
+                    params.bias_gradient);
 }
 
 geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, const DeviceInfo& device) {
@@ -212,11 +268,15 @@ geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, co
   geometry::Schedule schedule = schedule_of(call, longest_keys(call), key_rows, /*ctas_of_sm=*/1, device);
   schedule.heads = static_cast<int>(call.key_heads);
   schedule.first_to_last = true;
-  const int pairs = schedule.sequences * schedule.heads;
+  const int pairs = static_cast<int>(call.batch) * schedule.heads;  // rows that are nobody's make no work
   // Of q and dout 2 bytes an element, of dQ's sums 4.
   const double bytes = static_cast<double>(call.total_q * call.heads * (6 * call.head_dim + 2 * call.value_dim));
-  const double in_l2 = kShareOfL2 * device.l2_bytes / std::max(1.0, bytes / pairs);
-  schedule.pairs_in_group = static_cast<int>(std::clamp<double>(std::round(in_l2), 1, std::max(1, pairs)));
+  const double in_l2 = kShareOfL2 * device.l2_bytes / std::max(1.0, bytes / std::max(1, pairs));
+  // Fewer than two items a CTA in a group, or a smaller last group, leave CTAs without work at the end, where long
+  // items have begun late: a third of the time at worst.
+  const double to_share = 2.0 * device.sm_count / std::max(1, schedule.query_tiles);
+  const double groups = std::max(1.0, std::round(pairs / std::max(in_l2, to_share)));
+  schedule.pairs_in_group = std::max(1, static_cast<int>(std::ceil(pairs / groups)));
   return schedule;
 }
 
@@ -228,7 +288,7 @@ void place_scratch(const warploom_attention& call, std::size_t sums_bytes, GpuPl
 
 bool hopper_backward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
-  if (call.pass != WARPLOOM_BACKWARD || call.bias.kind != WARPLOOM_NO_BIAS) return false;
+  if (call.pass != WARPLOOM_BACKWARD || !serves_bias(call)) return false;
   if ((call.flags & WARPLOOM_DETERMINISTIC) != 0) return false;
   if (std::max(call.head_dim, call.value_dim) > kMaxOnePassDim) return false;
   if (call.op == WARPLOOM_SOFTMAX &&
@@ -245,10 +305,16 @@ bool hopper_backward_serves(const warploom_attention& call, const DeviceInfo& de
 Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
                             GpuPlan& plan) {
   const HopperBackwardConfig config = choose_hopper_backward_config(hopper_backward_config_of(call));
-  const BackwardParams common = backward_params(call);
+  BackwardParams common = backward_params(call);
+  if (Status status = fill_bias_gradient(call, device, common); !status.ok()) return status;
   if (config.softmax) {
     if (Status status = add_row_terms(call, common, plan); !status.ok()) return status;
   }
+  if (bias_gradient_by(call) == BiasGradientBy::sums) {
+    if (Status status = add_bias_sums(call, device, common, plan); !status.ok()) return status;
+  }
+  // Where the kernel writes the bias's gradient, dS has that one's factor already; a factor of 0 leaves all of them 0.
+  if (config.bias_gradient && common.bias_factor != 0) common.score_factor /= common.bias_factor;
   PlannedLaunch& launch = plan.add_launch(kHopperBackward, hopper_backward_key(config));
   launch.threads = (config.consumers + 1) * 128;
   launch.shared_bytes = shared_map(config).bytes;
@@ -263,7 +329,7 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
   place_scratch(call, dq_sums_bytes(call, config.query_rows), plan);
   plan.describe = describe_plan;
   BackwardParams of_sums = common;
-  if (config.scaled_key) of_sums.score_factor = common.probability_factor;  // K has carried alpha / 2 into them
+  if (config.scaled_key) of_sums.score_factor /= 0.5f * common.call.alpha;  // K has carried it into them
   return add_dq_sums(call, of_sums, device, /*vector_reduction=*/true, config.query_rows, plan);
 }
 

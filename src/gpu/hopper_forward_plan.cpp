@@ -52,6 +52,14 @@ const Tile& tile_of(const HopperForwardConfig& config) {
   return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
+/// Softmax with heads of 65 to 128: both products of a step are issued together, and the two consumers alternate by
+/// themselves (docs/hopper.md). The softcap lacks the registers.
+bool is_faster_without_turns(const HopperForwardConfig& config) {
+  const int wider = std::max(config.head_dim, config.value_dim);
+  return config.score == ScoreKind::softmax && !config.dense_bias && !config.softcap && wider > kTiles[0].max_dim &&
+         wider <= kTiles[1].max_dim;
+}
+
 HopperForwardConfig config_of(const warploom_attention& call) {
   HopperForwardConfig config;
   config.score = call.op == WARPLOOM_SOFTMAX ? ScoreKind::softmax : ScoreKind::silu;
@@ -170,13 +178,6 @@ struct MapShapes {
   TensorMapShape query, key, value;
 };
 
-/// R as a tensor, for its map.
-warploom_tensor bias_tensor(const warploom_bias& bias) {
-  warploom_tensor tensor{};
-  tensor.data = const_cast<void*>(bias.values);
-  return tensor;
-}
-
 /// Whether the kernel can add the call's bias: none, or a dense one that a tensor map describes.
 bool serves_bias(const warploom_attention& call) {
   if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
@@ -241,6 +242,7 @@ Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& want
   config.key_columns = tile.key_columns;
   config.stages = tile.stages;
   config.query_stages = tile.query_stages;
+  config.turns = !is_faster_without_turns(config);
   if (shared_map(config).bytes <= device.shared_bytes_per_block) return config;
   return Status::runtime_error(message(device.name, " gives a block ", device.shared_bytes_per_block,
                                        " bytes of shared memory, too little for head dimensions ", config.head_dim,

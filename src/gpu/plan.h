@@ -67,7 +67,6 @@ struct PlannedLaunch {
   long long ctas;  ///< 0: nothing to launch
   int threads;
   int shared_bytes;
-  bool overlaps_previous;  ///< LaunchShape::overlaps_previous
   alignas(kParamsAlignment) std::byte params[kMaxParamsBytes];
 
   /// Starts the argument: a value-initialised Params in place.
@@ -130,7 +129,6 @@ struct GpuPlan {
     PlannedLaunch& launch = launches[static_cast<std::size_t>(launch_count++)];
     launch.family = &family;
     launch.config = config;
-    launch.overlaps_previous = false;
     return launch;
   }
 };

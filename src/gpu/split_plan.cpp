@@ -29,10 +29,9 @@ constexpr std::array kFewRowsTiles = {
     Tile{128, 16, 64, 2, 4, 4, 1}, Tile{192, 16, 64, 3, 4, 4, 1}, Tile{192, 16, 32, 2, 2, 2, 1},
     Tile{256, 16, 64, 3, 4, 4, 1}, Tile{256, 16, 64, 2, 4, 4, 1}, Tile{256, 16, 32, 2, 2, 2, 1},
 };
-/// More rows: 32 a warp where the registers bear it, so that a fragment of K and V read from shared memory serves both
-/// m16 blocks.
+/// More rows: 16 a warp.
 constexpr std::array kManyRowsTiles = {
-    Tile{64, 64, 64, 3, 4, 2, 3},  Tile{64, 64, 64, 2, 4, 2, 1},  Tile{128, 64, 64, 2, 4, 2, 2},
+    Tile{64, 64, 64, 3, 4, 1, 3},  Tile{64, 64, 64, 2, 4, 1, 2},  Tile{128, 64, 64, 2, 4, 1, 2},
     Tile{128, 64, 64, 2, 4, 1, 1}, Tile{192, 64, 32, 2, 4, 1, 2}, Tile{192, 64, 32, 2, 4, 1, 1},
     Tile{256, 64, 32, 2, 4, 1, 2}, Tile{256, 32, 32, 2, 2, 1, 1},
 };
@@ -86,7 +85,7 @@ KernelRequest split_request(const ConfigKey& key, const Architecture& architectu
 }
 
 KernelVariant split_variant(const ConfigKey& key) {
-  const bool few_rows = mma_forward_config(key).query_rows == kFewRows;
+  const bool few_rows = mma_forward_config(key).key_warps > 1;
   return forward_variant(kSplitForward, key, few_rows ? "forward split, few rows," : "forward split");
 }
 
@@ -336,15 +335,9 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
       plan.add_launch(kCombine, {asked.score == ScoreKind::softmax, asked.value_dim, asked.bfloat16});
   combine.threads = kCombineThreads;
   combine.shared_bytes = 0;
-  combine.overlaps_previous = device.major >= 9 && schedule.sequences > 0;
-  SplitCall& params = combine.start_params<SplitCall>();
-  params = common;
-  params.combined_rows = (call.batch + (alone && !dense ? 1 : 0)) * longest_q * call.heads;
-  // A warp a row fills the GPU where there are enough of them; else all of a CTA's threads help with one.
-  const bool many_rows = params.combined_rows >= int64_t{device.sm_count} * kCombineThreads / 32;
-  params.rows_of_cta = many_rows ? kCombineThreads / 32 : 1;
-  combine.ctas = (params.combined_rows + params.rows_of_cta - 1) / params.rows_of_cta;
-  return check_grid(params.combined_rows, 1);
+  combine.start_params<SplitCall>() = common;
+  combine.ctas = (call.batch + (alone && !dense ? 1 : 0)) * longest_q * call.heads;
+  return check_grid(combine.ctas, 1);
 }
 
 }  // namespace warploom::gpu

@@ -23,15 +23,7 @@ alignas(16) char memory[256];
 warploom_attention call_of(int64_t batch, int64_t length, int64_t heads, int64_t dim) {
   warploom_attention call = jagged_call(batch, length, heads, dim);
   call.pass = WARPLOOM_BACKWARD;
-  warploom_bias& bias = call.bias;
-  bias.kind = WARPLOOM_DENSE_BIAS;
-  bias.dtype = WARPLOOM_BFLOAT16;
-  bias.values = bias.grad = memory;
-  bias.batch = batch;
-  bias.heads = heads;
-  bias.num_rows = bias.num_columns = bias.row_stride = bias.grad_row_stride = length;
-  bias.head_stride = bias.grad_head_stride = length * length;
-  bias.batch_stride = bias.grad_batch_stride = heads * length * length;
+  give_dense_bias(call, length);
   return call;
 }
 
@@ -50,9 +42,11 @@ warploom_attention bucketed_call(int64_t batch, int64_t length, int64_t heads, i
   return call;
 }
 
+/// By the kernels for every GPU.
 std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call) {
   auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call, device_of("sm_90a"), nullptr, *plan);
+  plan->architecture = compile_architecture(device_of("sm_90a"));
+  const Status status = plan_mma_backward(call, device_of("sm_90a"), *plan);
   EXPECT_TRUE(status.ok()) << status.message();
   return plan;
 }

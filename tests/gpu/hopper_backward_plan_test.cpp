@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "gpu/backward_around.h"
+#include "gpu/backward_bias_plan.h"
 #include "gpu/backward_plan.h"
 #include "gpu/choose_plan.h"
 #include "plan_calls.h"
@@ -77,22 +79,107 @@ TEST(HopperBackwardPlan, TakesCallsWithoutABiasThatTensorMapsDescribe) {
   ::unsetenv("WARPLOOM_KERNELS");
 }
 
+/// With a dense bias and its gradient.
+warploom_attention biased_call_of(uint32_t op, int64_t head_dim) {
+  warploom_attention call = call_of(op, 8, 1024, 4, head_dim);
+  give_dense_bias(call, 1024);
+  return call;
+}
+
+TEST(HopperBackwardPlan, TakesAStoredBiasInBfloat16) {
+  enum Way { not_at_all, by_maps, row_by_row };
+  const auto way = [](auto change) {
+    warploom_attention call = biased_call_of(WARPLOOM_HSTU, 128);
+    change(call);
+    const auto plan = plan_of(call);
+    if (!is_one_pass(*plan)) return not_at_all;
+    const HopperBackwardConfig config = hopper_backward_config(plan->launches[0].config);
+    EXPECT_TRUE(config.stored_bias);
+    return config.bias_rows ? row_by_row : by_maps;
+  };
+  EXPECT_EQ(way([](auto&) {}), by_maps);
+  EXPECT_EQ(way([](auto& c) { c.bias.grad = nullptr; }), by_maps);
+  EXPECT_EQ(way([](auto& c) { c.bias.row_stride = 1028; }), row_by_row) << "8 bytes: not a multiple of 16";
+  EXPECT_EQ(way([](auto& c) { c.bias.grad_row_stride = 1028; }), row_by_row);
+  EXPECT_EQ(way([](auto& c) { c.bias.num_columns = 1020; }), row_by_row) << "a store would pass the end of a row";
+  EXPECT_EQ(way([](auto& c) {
+              c.bias.num_columns = 1020;
+              c.bias.grad = nullptr;
+            }),
+            by_maps)
+      << "a load does not";
+  EXPECT_EQ(way([](auto& c) {
+              c.bias.kind = WARPLOOM_PACKED_BIAS;
+              c.bias.batch = c.bias.num_rows = 1;
+            }),
+            row_by_row);
+  EXPECT_EQ(way([](auto& c) { c.bias.dtype = WARPLOOM_FLOAT32; }), not_at_all);
+  EXPECT_EQ(way([](auto& c) { c.dtype = c.bias.dtype = WARPLOOM_FLOAT16; }), not_at_all) << "dS has exponents";
+  EXPECT_EQ(way([](auto& c) {
+              c.op = WARPLOOM_SOFTMAX;
+              c.softcap = 2;
+            }),
+            not_at_all);
+}
+
+TEST(HopperBackwardPlan, TheGradientsFactorIsInDsAlready) {
+  const auto plan_with = [](double alpha, bool wants_gradient, uint32_t more_flags = 0) {
+    warploom_attention call = biased_call_of(WARPLOOM_HSTU, 128);
+    call.flags |= WARPLOOM_HAS_ALPHA | WARPLOOM_HAS_DIVISOR | more_flags;
+    call.alpha = alpha;
+    call.divisor = 10;
+    if (!wants_gradient) call.bias.grad = nullptr;
+    return plan_of(call);
+  };
+  const auto factors = [](const GpuPlan& plan) {
+    const auto& of_keys = plan.launches[0].params_as<HopperBackwardParams>().backward;
+    return std::array{of_keys.bias_factor, of_keys.score_factor,
+                      plan.launches[1].params_as<BackwardParams>().score_factor};
+  };
+  const auto expect = [&](const GpuPlan& plan, float of_bias, float of_keys, float of_queries) {
+    const auto found = factors(plan);
+    EXPECT_FLOAT_EQ(found[0], of_bias);
+    EXPECT_FLOAT_EQ(found[1], of_keys);
+    EXPECT_FLOAT_EQ(found[2], of_queries);
+  };
+  expect(*plan_with(0.3, true), 0.5f * 0.3f / 10, 1, 1);
+  expect(*plan_with(0.25, true), 0.5f * 0.25f / 10, 1, 1 / 0.125f);
+  expect(*plan_with(0.25, true, WARPLOOM_BIAS_NOT_SCALED), 0.5f / 10, 0.25f, 2);
+  expect(*plan_with(0, true), 0, 0, 0);
+  expect(*plan_with(0.3, false), 1, 0.5f * 0.3f / 10, 0.5f * 0.3f / 10);
+}
+
+TEST(HopperBackwardPlan, LaunchesBesideABroadcastBiasSumItsGradient) {
+  warploom_attention call = biased_call_of(WARPLOOM_SOFTMAX, 64);
+  call.bias.heads = 1;
+  const auto plan = plan_of(call);
+  EXPECT_EQ(families_of(*plan), (Families{&kBackwardRowTerms, &kMmaBackwardBias, &kHopperBackward, &kBackwardDqSums}));
+  plan->bind_scratch(*plan, 0x10000);
+  EXPECT_EQ(plan->launches[1].params_as<BackwardParams>().row_terms,
+            plan->launches[0].params_as<BackwardParams>().row_terms);
+}
+
 TEST(HopperBackwardPlan, EveryPairOfHeadDimensionsFits) {
   const DeviceInfo device = device_of("sm_90a");
   HopperBackwardConfig wanted;
   for (wanted.head_dim = 8; wanted.head_dim <= kMaxOnePassDim; wanted.head_dim += 8) {
     for (wanted.value_dim = 8; wanted.value_dim <= kMaxOnePassDim; wanted.value_dim += 8) {
-      for (const int bits : {0, 1, 2, 3, 7}) {
+      for (const int bits : {0, 1, 2, 3, 7, 8, 10, 24, 26}) {
         wanted.bfloat16 = (bits & 1) == 0;
         wanted.softmax = (bits & 2) != 0;
         wanted.softcap = (bits & 4) != 0;
+        wanted.stored_bias = wanted.bias_gradient = (bits & 8) != 0;
+        wanted.bias_rows = (bits & 16) != 0;
         const HopperBackwardConfig config = choose_hopper_backward_config(wanted);
         const HopperBackwardSharedMap map = shared_map(config);
         EXPECT_LE(map.bytes, device.shared_bytes_per_block);
-        for (const int tile : {map.value, map.query, map.dout, map.scores}) EXPECT_EQ(tile % 1024, 0);
+        for (const int tile : {map.value, map.query, map.dout, map.scores, map.bias, map.zeros})
+          EXPECT_EQ(tile % 1024, 0);
         EXPECT_EQ(map.row_terms % 16, 0);
         EXPECT_EQ(map.visible % 16, 0);
         EXPECT_EQ(map.barriers % 8, 0);
+        EXPECT_EQ(map.bias_notes % 4, 0);
+        EXPECT_EQ(map.bias_places % 8, 0);
         EXPECT_EQ(hopper_backward_key(hopper_backward_config(hopper_backward_key(config))),
                   hopper_backward_key(config));
       }
@@ -144,10 +231,14 @@ TEST(HopperBackwardPlan, GroupsKeepQueriesAndSumsInL2) {
     const auto plan = plan_of(call_of(WARPLOOM_HSTU, batch, length, 4, dim));
     return plan->launches[0].params_as<HopperBackwardParams>().backward.call.schedule;
   };
-  // Of 50 MiB, 16: pairs of 4096 rows of 128 values in 2 + 2 + 4 bytes are 4 MiB each.
-  EXPECT_EQ(schedule(8, 4096, 128).pairs_in_group, 5);
-  EXPECT_EQ(schedule(8, 4096, 64).pairs_in_group, 9);
-  EXPECT_EQ(schedule(1, 8, 8).pairs_in_group, 8) << "no more than there are";
+  // Of 50 MiB, 16: pairs of 16384 rows of 64 values in 2 + 2 + 4 bytes are 8 MiB each. Two items a CTA: 8 pairs of 32
+  // tiles, 33 of 8.
+  EXPECT_EQ(schedule(8, 4096, 128).pairs_in_group, 8);
+  EXPECT_EQ(schedule(8, 4096, 64).pairs_in_group, 8);
+  EXPECT_EQ(schedule(7, 4096, 64).pairs_in_group, 10) << "three groups of 28";
+  EXPECT_EQ(schedule(32, 1024, 128).pairs_in_group, 32);
+  EXPECT_EQ(schedule(8, 16384, 64).pairs_in_group, 2);
+  EXPECT_EQ(schedule(1, 8, 8).pairs_in_group, 4) << "no more than there are";
   EXPECT_TRUE(schedule(8, 4096, 128).first_to_last);
   EXPECT_EQ(schedule(8, 4096, 128).query_tiles, 32);
 }

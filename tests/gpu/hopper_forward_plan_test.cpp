@@ -139,6 +139,22 @@ TEST(HopperPlan, QueryCarriesAlphaOnlyWhereThatIsExact) {
   }));
 }
 
+TEST(HopperPlan, SoftmaxOfMiddleHeadsHasNoTurns) {
+  const DeviceInfo device = device_of("sm_90a");
+  const auto turns = [&](uint32_t op, int dim) {
+    warploom_attention call = call_of(4, 100, 2, dim);
+    call.op = op;
+    const auto plan = std::make_unique<GpuPlan>();
+    EXPECT_TRUE(plan_hopper_forward(call, device, nullptr, *plan).ok());
+    return hopper_forward_config(plan->launches[0].config).turns;
+  };
+  for (const int dim : {64, 128, 256}) EXPECT_TRUE(turns(WARPLOOM_HSTU, dim));
+  EXPECT_TRUE(turns(WARPLOOM_SOFTMAX, 64));
+  EXPECT_FALSE(turns(WARPLOOM_SOFTMAX, 72));
+  EXPECT_FALSE(turns(WARPLOOM_SOFTMAX, 128));
+  EXPECT_TRUE(turns(WARPLOOM_SOFTMAX, 136));
+}
+
 TEST(HopperPlan, GroupsKeepKeysAndValuesInL2) {
   const DeviceInfo device = device_of("sm_90a");
   const auto schedule = [&](const warploom_attention& call) {

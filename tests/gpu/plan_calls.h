@@ -44,6 +44,19 @@ inline void give_rows(const warploom_attention& call, std::initializer_list<warp
   }
 }
 
+/// A dense bias in bfloat16 of `length` rows and columns for each sequence and head, and a gradient like it.
+inline void give_dense_bias(warploom_attention& call, int64_t length) {
+  warploom_bias& bias = call.bias;
+  bias.kind = WARPLOOM_DENSE_BIAS;
+  bias.dtype = WARPLOOM_BFLOAT16;
+  bias.values = bias.grad = nowhere;
+  bias.batch = call.batch;
+  bias.heads = call.heads;
+  bias.num_rows = bias.num_columns = bias.row_stride = bias.grad_row_stride = length;
+  bias.head_stride = bias.grad_head_stride = length * length;
+  bias.batch_stride = bias.grad_batch_stride = call.heads * length * length;
+}
+
 /// The kernels that a plan launches, in order.
 using Families = std::vector<const KernelFamily*>;
 inline Families families_of(const GpuPlan& plan) {
