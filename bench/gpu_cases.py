@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -519,10 +520,7 @@ BACKWARD_PROBLEMS = {
     if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES or "bias-whole" in name)
 }
 # What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
-BACKWARD_BOTH_WAYS = (
-    *("mask-", "softmax-mask-", "graph-capture"),
-    *("bias-dense-D128", "bias-dense-misaligned", "softmax-bias-dense-masked", "bias-packed-q"),
-)
+BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
 
 # Functions of gpu_device_tests.py -> the file of kernels they run.
 DEVICE_TESTS = {
@@ -718,19 +716,21 @@ CEILINGS = {"copy-4GiB": ("torch",)}
 GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
 
 
-def _has_mapped_bias(p: Problem) -> bool:
-    """Whether a tensor map describes the bias, so that the Hopper kernel takes it."""
-    mapped = p.bias == "dense" and not p.bias_float32 and p.bias_offset == 0
-    return mapped and p.intervals is None and p.softcap is None
+def _hopper_adds_bias(p: Problem) -> bool:
+    """Whether the Hopper kernel adds the problem's bias."""
+    return p.intervals is None and p.softcap is None and not p.thresholds
 
 
 def both_ways(section: str, name: str, case: str) -> list[Item]:
-    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias has
-    one entry: most go to the latter anyway, and those that do not are few forms of what others check there."""
+    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. Biases at other
+    head dimensions have one entry: there the latter differ in their tiles only."""
     problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
     split = SPLIT if problem is None or problem.slots_k is not None else ()
     if problem is not None and problem.bias is not None:
-        return [Item(section, name, (*(HOPPER_FORWARD if _has_mapped_bias(problem) else ()), *FORWARD, *split))]
+        if not _hopper_adds_bias(problem):
+            return [Item(section, name, (*FORWARD, *split))]
+        if re.search(r"-D\d+$", case):
+            return [Item(section, name, (*HOPPER_FORWARD, *FORWARD, *split))]
     chosen = HOPPER_FORWARD if problem is not None else (*HOPPER_FORWARD, *FORWARD)
     return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
 

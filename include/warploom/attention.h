@@ -38,7 +38,6 @@ enum class DType : std::uint32_t {
   float32 = WARPLOOM_FLOAT32,
   float16 = WARPLOOM_FLOAT16,
   bfloat16 = WARPLOOM_BFLOAT16,
-  float8_e4m3 = WARPLOOM_FLOAT8_E4M3,  ///< operands of warploom::gemm only
 };
 
 template <typename T>

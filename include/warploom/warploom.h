@@ -35,10 +35,9 @@ extern "C" {
 enum { WARPLOOM_HSTU = 0, WARPLOOM_SOFTMAX = 1 };                           /* op */
 enum { WARPLOOM_FORWARD = 0, WARPLOOM_BACKWARD = 1 };                       /* pass */
 enum { WARPLOOM_FLOAT32 = 0, WARPLOOM_FLOAT16 = 1, WARPLOOM_BFLOAT16 = 2 }; /* dtype */
-enum { WARPLOOM_FLOAT8_E4M3 = 3 };               /* dtype of a product's a and b only: OCP FP8, no infinities */
-enum { WARPLOOM_CPU = 0, WARPLOOM_CUDA = 1 };    /* device */
-enum { WARPLOOM_INT32 = 0, WARPLOOM_INT64 = 1 }; /* cu_seqlens_dtype */
-enum {                                           /* bias.kind */
+enum { WARPLOOM_CPU = 0, WARPLOOM_CUDA = 1 };                               /* device */
+enum { WARPLOOM_INT32 = 0, WARPLOOM_INT64 = 1 };                            /* cu_seqlens_dtype */
+enum {                                                                      /* bias.kind */
        WARPLOOM_NO_BIAS = 0,
        WARPLOOM_DENSE_BIAS = 1,
        WARPLOOM_PACKED_BIAS = 2,
@@ -180,12 +179,12 @@ typedef struct warploom_matrix {
   int64_t row_stride;
 } warploom_matrix;
 
-/* OUT = act(alpha scale_a scale_b A B^T + bias) + beta C for every matrix of a batch (docs/gemm.md). A caller zeroes
- * it, sets abi_version, struct_bytes and what its product needs. */
+/* OUT = act(alpha A B^T + bias) + beta C for every matrix of a batch (docs/gemm.md). A caller zeroes it, sets
+ * abi_version, struct_bytes and what its product needs. */
 typedef struct warploom_gemm {
   uint32_t abi_version;  /* WARPLOOM_ABI_VERSION */
   uint32_t struct_bytes; /* sizeof(warploom_gemm) */
-  uint32_t dtype;        /* of a and b: FLOAT16, BFLOAT16 or FLOAT8_E4M3 */
+  uint32_t dtype;        /* of a, b and bias: FLOAT16 or BFLOAT16 */
   uint32_t out_dtype;    /* of c and out: FLOAT16, BFLOAT16 or FLOAT32 */
   uint32_t device;       /* WARPLOOM_CUDA */
   int32_t device_index;
@@ -201,12 +200,9 @@ typedef struct warploom_gemm {
   warploom_matrix a, b; /* (M, K) (N, K): addresses and strides are multiples of 16 bytes */
   warploom_matrix c;    /* (M, N) or absent; may be out itself */
   warploom_matrix out;  /* (M, N): pairs of values are aligned */
-  const void* bias;     /* (N), 16-byte aligned, or null; of a's dtype, for FLOAT8_E4M3 of out's, or BFLOAT16 where
-                         * that is FLOAT32 */
+  const void* bias;     /* (N), 16-byte aligned, or null */
   double alpha;
-  double beta;          /* of c */
-  const float* scale_a; /* one value on the device, or null for 1; with FLOAT8_E4M3 only */
-  const float* scale_b;
+  double beta; /* of c */
 } warploom_gemm;
 
 /* "0.1.0" */

@@ -11,7 +11,6 @@
 //
 // The text before this file defines warploom::kConfig, a HopperBackwardConfig.
 #include "attention/hopper_backward_bias.h"
-#include "attention/hopper_backward_bias_writer.h"
 #include "attention/hopper_backward_producer.h"
 #include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
@@ -28,7 +27,7 @@ namespace warploom {
 static_assert(kConfig.consumers == 2 && kKeys == 128 && (kQueries == 64 || kQueries == 128));
 static_assert(kConfig.head_dim <= (kQueries == 128 ? 64 : 128));
 // A gradient's tile is the one that dQ is computed from, which float16 with its exponents is not.
-static_assert(kConfig.stored_bias ? kConfig.bfloat16 && kConfig.accumulate_dq : !kConfig.bias_gradient);
+static_assert(kConfig.dense_bias ? kConfig.bfloat16 && kConfig.accumulate_dq : !kConfig.bias_gradient);
 
 /// A consumer's part of dQ is 64 queries, or of 64 queries a panel of columns, or half of one. Columns past the head's
 /// end are zeros of K's, and not added.
@@ -37,14 +36,8 @@ constexpr int kDqColumns = kDqByRows ? kConfig.head_dim : kConfig.head_dim > geo
 constexpr int kDqGradientStep = kDqByRows ? 64 * kRowBytes : 0;  // bytes of dS from one consumer's part to the other's
 constexpr int kDqKeyStep = kDqByRows ? 0 : kDqColumns == 64 ? kKeys * kRowBytes : kDqColumns * 2;  // bytes of K
 
-/// Consumers store the bias's gradient by TMA; else the writers do.
-constexpr bool kStoresGradient = kConfig.bias_gradient && !kConfig.bias_rows;
-/// Warps of the producer besides the scheduler and the loader.
-constexpr int kClearers = kStoresGradient ? 1 : 0;
-constexpr int kWriters = kConfig.bias_gradient && kConfig.bias_rows ? kConfig.consumers : 0;
-
 /// Where registers are scarcest, addresses are computed where they are needed and not kept through the loop.
-constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128 || kConfig.bias_rows;
+constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128;
 
 __device__ __forceinline__ int thread_of_warpgroup() {
   return static_cast<int>(kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup;
@@ -99,7 +92,7 @@ struct Consumer {
   /// After the products with a score tile; in float16 every lane has read its exponents.
   __device__ __forceinline__ void release_scores(const ScoreRing::Cursor& tile) const {
     if (!kConfig.bfloat16 || threadIdx.x % kWarpgroup == 0) {
-      if constexpr (kStoresGradient) ptx::bulk_wait_group_read<0>();
+      if constexpr (kConfig.bias_gradient) ptx::bulk_wait_group_read<0>();
       shared.scores.release(tile);
     }
   }
@@ -125,7 +118,7 @@ struct Consumer {
   __device__ __forceinline__ void finish_dq(int dq_tile) {
     const ScoreRing::Cursor before = score_at.before();
     shared.scores.wait_full(before);
-    if constexpr (kStoresGradient) store_bias_gradient(before);
+    if constexpr (kConfig.bias_gradient) store_bias_gradient(before);
     float dq[kDqColumns / 2];
     if (!kConfig.bfloat16 && is_scaled(before.slot())) {
       // Part after part, each multiplied.
@@ -153,7 +146,7 @@ struct Consumer {
     if constexpr (!kConfig.bfloat16) {
       if (threadIdx.x % 32 == 0) shared.exponent(buffer, who * 4 + warp) = exponents.gradient;
     }
-    if constexpr (kStoresGradient) {
+    if constexpr (kConfig.bias_gradient) {
       if (threadIdx.x % kWarpgroup == 0) {  // the stage will have been released
         shared.bias_note(buffer, who).row = shared.bias_note(at.slot()).row;
         shared.bias_note(buffer, who).head = shared.bias_note(at.slot()).head;
@@ -198,17 +191,17 @@ struct Consumer {
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
 
     // HSTU's function of 0 is 0, and its form, exact or not, must not depend on an R that is invisible.
-    constexpr bool kMaskedFirst = kConfig.stored_bias && !kConfig.softmax;
+    constexpr bool kMaskedFirst = kConfig.dense_bias && !kConfig.softmax;
     bool is_hiding = false;
-    if constexpr (kConfig.stored_bias) {
-      is_hiding = add_bias(params.backward.call, BiasPart(params.backward.call, here, stage, who * 64 + warp * 16), s);
+    if constexpr (kConfig.dense_bias) {
+      is_hiding = add_bias(params.backward.call, here.bias(stage), who * 64 + warp * 16, s);
       if (kMaskedFirst && (flags & kQueryTileMasked) != 0)
         hide_invisible(visible_of(stage, warp), warp % 2 * 16, s, dp);
     }
-    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kConfig.stored_bias>(
+    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kConfig.dense_bias>(
         params.backward.call, s, dp, shared.row_terms(stage));
-    if constexpr (kConfig.stored_bias) {
-      if (is_hiding) hide_masked(BiasPart(params.backward.call, here, stage, who * 64 + warp * 16), s, dp);
+    if constexpr (kConfig.dense_bias) {
+      if (is_hiding) hide_masked(here.bias(stage), who * 64 + warp * 16, s, dp);
       if constexpr (kConfig.bias_gradient && !kConfig.softmax) scale_all(flat(dp), params.backward.bias_factor);
     }
     PackedScores<kQueries> p, ds;
@@ -253,9 +246,9 @@ struct Consumer {
     } else {
       const ScoreRing::Cursor before = score_at.before();
       shared.scores.wait_full(before);
+      if constexpr (kConfig.bias_gradient) store_bias_gradient(before);
       float dq[kDqColumns / 2];
       issue_dq<kKeys / 16>(dq, before.slot());
-      if constexpr (kStoresGradient) store_bias_gradient(before);  // under the products
       ptx::wgmma_wait_group<1>(dk, dv);
       free_barrier_arrive(at.slot());
       ptx::wgmma_wait_group<0>(dq);
@@ -357,10 +350,10 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   const Shared shared(dynamic);
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
-    shared.items.init(kReaders + 32 * (1 + kClearers + kWriters));  // and the loader, and who clears
+    shared.items.init(kReaders + 32 * (1 + kConfig.bias_gradient));  // and the loader, and who clears
     shared.keys.init(kReaders, 32);
     shared.tiles.init(1, 32);
-    shared.scores.init((kConfig.bfloat16 ? kConfig.consumers : kReaders) + kWriters, kReaders / 32);
+    shared.scores.init(kConfig.bfloat16 ? kConfig.consumers : kReaders, kReaders / 32);
     ptx::mbarrier_init(shared.request, 1);
     ptx::mbarrier_init(shared.landing, 1);
     ptx::fence_mbarrier_init();
@@ -377,12 +370,9 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     } else if (warp == 1) {
       Loader loader{params, shared, lane, {}, {}};
       loader.run();
-    } else if (warp - 2 < kClearers) {
+    } else if (kConfig.bias_gradient && warp == 2) {
       const Clearer clearer{params, shared, lane};
       clearer.run();
-    } else if (warp - 2 < kWriters) {
-      Writer writer{params, shared, warp - 2, lane, {}};
-      writer.run();
     }
   } else {
     ptx::setmaxnreg_inc<232>();

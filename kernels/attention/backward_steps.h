@@ -40,9 +40,7 @@ constexpr bool kOddColumns = kSharing > 1 && kConfig.head_dim <= 128 && kConfig.
                              (kConfig.head_dim % 64 != 0 || kConfig.value_dim % 64 != 0);
 constexpr bool kBiased = kConfig.bias != BiasKind::none;
 constexpr bool kFewRegisters = kConfig.interval_mask || !kConfig.bfloat16 || kConfig.softcap || kOddColumns;
-constexpr bool kFewestRegisters =
-    kConfig.softcap && !kConfig.accumulate_dq && kConfig.head_dim <= 64 && kConfig.value_dim <= 64;
-constexpr int kUnroll = kFewestRegisters ? 1 : kFewRegisters ? 2 : 16;
+constexpr int kUnroll = kFewRegisters ? 2 : 16;
 constexpr int kDqUnroll = kFewRegisters || kConfig.head_dim > 128 ? 1 : 4;
 static_assert(kKeyBlocks == 1 || kKeyBlocks == 2);
 static_assert(key_groups(kConfig) * kSharing == kConfig.warps && kWarpQueries % 16 == 0);

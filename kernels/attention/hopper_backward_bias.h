@@ -14,59 +14,29 @@
 
 namespace warploom {
 
-/// A warp's part of a tile of R: 16 keys from first_key on, of all queries.
-struct BiasPart {
-  uint32 tile;
-  int first_key;
-  int shift, shift_of_row;  // bias_rows: of the tile's first row, and what a row adds to it, mod 16
-
-  __device__ __forceinline__ BiasPart(const AttentionCall& call, const Shared& shared, int stage, int first_key_)
-      : tile(shared.bias(stage)), first_key(first_key_) {
-    if constexpr (kConfig.bias_rows) {
-      shift = shared.bias_note(stage).shift;
-      shift_of_row = call.bias.packed ? 0 : static_cast<int>(call.bias.row_stride) * 2;
-    }
+/// body(k, i, r) for each pair r of the elements of R that belong to the pair of scores p[k][i]. tile: of all keys;
+/// first_key: the first of the warp's 16.
+template <typename Body>
+__device__ __forceinline__ void for_each_bias(uint32 tile, int first_key, Body body) {
+  const int lane = threadIdx.x % 32;
+  const uint32 address =
+      tile + geometry::swizzled_offset(kQueries, lane / 16 * 8 + lane % 8, first_key / 8 + lane / 8 % 2);
+#pragma unroll
+  for (int k = 0; k < kQueries / 16; ++k) {
+    uint32 block[4];
+    ptx::ldmatrix_x4_trans(block, address + k * 16 * kRowBytes);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) body(k, i, block[i]);
   }
-
-  /// body(k, i, r) for each pair r of the elements of R that belong to the pair of scores p[k][i].
-  template <typename Body>
-  __device__ __forceinline__ void for_each(Body body) const {
-    const int lane = threadIdx.x % 32;
-    if constexpr (kConfig.bias_rows) {
-      // Eight rows on the shift is the same.
-      const auto address = [&](int query) {
-        return tile + query * kMap.bias_row_bytes + ((shift + query * shift_of_row) & 15) + (first_key + lane / 4) * 2;
-      };
-      const uint32 even = address(lane % 4 * 2), odd = address(lane % 4 * 2 + 1);
-#pragma unroll
-      for (int k = 0; k < kQueries / 16; ++k) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int offset = (2 * k + i / 2) * 8 * kMap.bias_row_bytes + i % 2 * geometry::kChunkBytes;
-          body(k, i, ptx::load_shared_2(even + offset) | ptx::load_shared_2(odd + offset) << 16);
-        }
-      }
-    } else {
-      const uint32 address =
-          tile + geometry::swizzled_offset(kQueries, lane / 16 * 8 + lane % 8, first_key / 8 + lane / 8 % 2);
-#pragma unroll
-      for (int k = 0; k < kQueries / 16; ++k) {
-        uint32 block[4];
-        ptx::ldmatrix_x4_trans(block, address + k * 16 * kRowBytes);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) body(k, i, block[i]);
-      }
-    }
-  }
-};
+}
 
 /// s becomes what the biased score function takes (backward_score.h). Whether some R of the warp is -inf.
-__device__ __forceinline__ bool add_bias(const AttentionCall& call, const BiasPart& part,
+__device__ __forceinline__ bool add_bias(const AttentionCall& call, uint32 tile, int first_key,
                                          TransposedScores<kQueries>& s) {
   BiasedScale scale = biased_scale<kConfig.softmax>(call);
   if constexpr (kConfig.scaled_key) scale.of_score = 1;
   uint32 least = 0;
-  part.for_each([&](int k, int i, uint32 pair) {
+  for_each_bias(tile, first_key, [&](int k, int i, uint32 pair) {
     const float2 r = ptx::unpack<Element>(pair);
     least = ptx::min_pair<Element>(least, pair);
     float(&s_pair)[2] = pair_of(s, k, i);
@@ -78,9 +48,9 @@ __device__ __forceinline__ bool add_bias(const AttentionCall& call, const BiasPa
 }
 
 /// P and dS of what R = -inf hides become 0.
-__device__ __forceinline__ void hide_masked(const BiasPart& part, TransposedScores<kQueries>& s,
+__device__ __forceinline__ void hide_masked(uint32 tile, int first_key, TransposedScores<kQueries>& s,
                                             TransposedScores<kQueries>& dp) {
-  part.for_each([&](int k, int i, uint32 pair) {
+  for_each_bias(tile, first_key, [&](int k, int i, uint32 pair) {
     const float2 r = ptx::unpack<Element>(pair);
     if (r.x == ptx::minus_infinity()) pair_of(s, k, i)[0] = pair_of(dp, k, i)[0] = 0;
     if (r.y == ptx::minus_infinity()) pair_of(s, k, i)[1] = pair_of(dp, k, i)[1] = 0;
@@ -143,7 +113,6 @@ struct Clearer {
 #pragma unroll 1
       for (place.row += odd; place.row < end; place.row += kQueries) {
         store_panel(params, place, shared.address + kMap.zeros, lane);
-        if (lane == 0) ptx::bulk_wait_group<4>();  // a few at a time, or they would stand in the way of loads
       }
     }
   }

@@ -25,9 +25,8 @@ struct HopperBackwardConfig {
   /// HSTU in bfloat16 with a power of two for alpha / 2: K is multiplied by it where it lies, which is exact, and not
   /// every score.
   bool scaled_key = false;
-  bool stored_bias = false;    ///< dense or packed, of q's type, bfloat16; its tiles come beside those of Q
+  bool dense_bias = false;     ///< of q's type, bfloat16, in tiles by TMA beside those of Q
   bool bias_gradient = false;  ///< and its gradient, nothing of which is broadcast
-  bool bias_rows = false;      ///< rows of both are copied one by one: they begin anywhere, or are packed; else by maps
 };
 
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
@@ -42,10 +41,9 @@ inline constexpr int kQueryTileSeen = 1;    ///< there is a tile; else the item 
 inline constexpr int kQueryTileMasked = 2;  ///< some query of it does not see some key
 inline constexpr int kQueryTileLast = 4;    ///< of the item
 
-/// Where the tile's part of a bias's gradient goes; row: of the map, which may be negative. shift: bias_rows, the bytes
-/// from a multiple of 16 to the tile's first row of R.
+/// Where the tile's part of a bias's gradient goes; row: of the map, which may be negative.
 struct BiasTileNote {
-  int row, head, shift;
+  int row, head;
 };
 
 /// Byte offsets in dynamic shared memory, whose base is a multiple of 1024.
@@ -56,12 +54,11 @@ struct HopperBackwardSharedMap {
   int dout = 0;
   int query_bytes = 0;  ///< of one stage
   int dout_bytes = 0;
-  int scores = 0;       ///< two (query, key) tiles of P or dS
-  int score_bytes = 0;  ///< of one
-  int bias = 0;         ///< one (query, key) tile of R a stage; bias_rows: its rows as they lie, bias_row_bytes each
-  int bias_bytes = 0;   ///< of one stage
-  int bias_row_bytes = 0;
-  int zeros = 0;            ///< bias_gradient by maps: a panel of a tile, for the places that nothing is visible in
+  int scores = 0;           ///< two (query, key) tiles of P or dS
+  int score_bytes = 0;      ///< of one
+  int bias = 0;             ///< one (query, key) tile of R a stage
+  int bias_bytes = 0;       ///< of one stage
+  int zeros = 0;            ///< bias_gradient: a panel of a tile, for the places that nothing is visible in
   int row_terms = 0;        ///< of each query: softmax's SoftmaxRowTerms, else the factor 1 / divisor
   int row_terms_bytes = 0;  ///< of one stage
   int visible = 0;          ///< of 32 keys after the other: for each query the bits of the keys that it sees
@@ -69,12 +66,10 @@ struct HopperBackwardSharedMap {
   int barriers = 0;         ///< of the items, K and V, the tiles, the scores; the request and the landing
   int notes = 0;            ///< one QueryTileNote a stage
   int exponents = 0;        ///< float16: of each warp's part of a dS tile the power of two that it was divided by
-  int bias_notes = 0;       ///< stored_bias: one BiasTileNote a stage, then one a score tile and consumer
-  int bias_places = 0;      ///< bias_rows: of the loader and the writers, where their rows of the item are
+  int bias_notes = 0;       ///< bias_gradient: one BiasTileNote a stage, then one a score tile and consumer
   int items = 0;            ///< kBackwardItemSlots, item_bytes each
   int bytes = 0;
   static constexpr int item_bytes = 160;
-  static constexpr int bias_place_bytes = 48;
   static constexpr int barrier_bytes = 8;
 };
 
@@ -90,20 +85,18 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.dout = map.query + config.stages * map.query_bytes;
   map.scores = map.dout + config.stages * map.dout_bytes;
   map.bias = map.scores + 2 * map.score_bytes;
-  map.bias_row_bytes = config.bias_rows ? 2 * config.key_rows + geometry::kChunkBytes : 0;
-  map.bias_bytes = config.bias_rows ? config.query_rows * map.bias_row_bytes : config.stored_bias ? map.score_bytes : 0;
+  map.bias_bytes = config.dense_bias ? map.score_bytes : 0;
   map.zeros = map.bias + config.stages * map.bias_bytes;
-  const bool zeros = config.bias_gradient && !config.bias_rows;
-  map.row_terms = map.zeros + (zeros ? geometry::tile_bytes(config.query_rows, geometry::kPanelColumns) : 0);
+  map.row_terms =
+      map.zeros + (config.bias_gradient ? geometry::tile_bytes(config.query_rows, geometry::kPanelColumns) : 0);
   map.visible = map.row_terms + config.stages * map.row_terms_bytes;
   map.barriers = map.visible + config.stages * map.visible_bytes;
   map.notes = map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2);
   map.exponents = map.notes + config.stages * static_cast<int>(sizeof(QueryTileNote));
   const int warps = config.bfloat16 ? 0 : 4 * config.consumers;
   map.bias_notes = map.exponents + 2 * warps * static_cast<int>(sizeof(int));
-  const int bias_notes = config.stored_bias ? config.stages + 2 * config.consumers : 0;
-  map.bias_places = (map.bias_notes + bias_notes * static_cast<int>(sizeof(BiasTileNote)) + 15) / 16 * 16;
-  map.items = map.bias_places + (config.bias_rows ? 3 * map.bias_place_bytes : 0);
+  const int bias_notes = config.bias_gradient ? config.stages + 2 * config.consumers : 0;
+  map.items = (map.bias_notes + bias_notes * static_cast<int>(sizeof(BiasTileNote)) + 15) / 16 * 16;
   map.bytes = map.items + kBackwardItemSlots * map.item_bytes;
   return map;
 }
@@ -116,7 +109,7 @@ struct HopperBackwardParams {
   BackwardParams backward;
   /// Two device integers, 0 before and after the kernel: the next work item, and the CTAs that are done.
   unsigned* counters = nullptr;
-  /// Of R and of its gradient, where the kernel uses them: (columns, rows, heads, sequences), boxes as of Q.
+  /// Of R and of its gradient, dense_bias and bias_gradient only: (columns, rows, heads, sequences), boxes as of Q.
   ptx::TensorMap bias, bias_gradient;
 };
 

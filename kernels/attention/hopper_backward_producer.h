@@ -9,6 +9,7 @@
 
 #include "attention/backward_score.h"
 #include "attention/backward_visibility.h"
+#include "attention/bias_rows.h"
 #include "attention/hopper_backward_shared.h"
 #include "ptx/fence.h"
 #include "tile/tma_tile.h"
@@ -109,13 +110,10 @@ struct Scheduler {
     at.advance();
   }
 
-  /// The rows to take items for: a dense bias's gradient may have columns past the keys.
+  /// The rows to take items for: a bias's gradient may have columns past the keys.
   __device__ __forceinline__ long long end_of(const Work& work) const {
-    const BiasCall& gradient = params.backward.bias_gradient;
-    if (!kConfig.bias_gradient || gradient.packed || work.sequence >= params.backward.call.sequences) {
-      return work.slot_k;
-    }
-    return max(work.slot_k, gradient.num_columns);
+    if (!kConfig.bias_gradient || work.sequence >= params.backward.call.sequences) return work.slot_k;
+    return max(work.slot_k, params.backward.bias_gradient.num_columns);
   }
 
   __device__ __forceinline__ void run() {
@@ -158,23 +156,6 @@ struct Scheduler {
     }
   }
 };
-
-/// One warp, to its own place.
-__device__ __forceinline__ void place_bias_rows(const AttentionCall& call, const BiasCall& bias, const Work& work,
-                                                BiasPlace& place, int lane) {
-  constexpr int kElementBytes = 2;
-  long long before = 0;
-  if (bias.packed && work.sequence < call.sequences) {
-    before = packed_elements_before(call, work.sequence, kElementBytes, lane, 32);
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) before += __shfl_xor_sync(kAllLanes, before, offset);
-  }
-  if (lane == 0) {
-    place.of_queries = bias_rows(bias, work, work.head * call.heads_per_key_head, before, kElementBytes);
-    place.rows = rows_of_bias(bias, work, before, kElementBytes);
-  }
-  __syncwarp();
-}
 
 // The loader: one warp that loads K and V of the items, and the query tiles that see them.
 
@@ -226,7 +207,7 @@ struct Loader {
     key_at.advance();
   }
 
-  /// R by its map, and where its gradient goes. One lane.
+  /// R, and where its gradient goes. One lane.
   __device__ __forceinline__ void load_bias(const Work& work, int head, int first_query, int stage,
                                             uint32 barrier) const {
     const BiasCall& bias = params.backward.call.bias;
@@ -242,36 +223,6 @@ struct Loader {
       shared.bias_note(stage).row = row;
       shared.bias_note(stage).head = head;
     }
-  }
-
-  /// R row by row, each from the multiple of 16 bytes before it to the one after it: that far memory is always there.
-  /// Returns the bytes to come; issue(): starts the copies.
-  struct RowCopies {
-    RowsPart part;
-
-    __device__ __forceinline__ int bytes(int row) const {
-      const int own = geometry::min_of(part.columns, kKeys) * 2;
-      return part.rows.contains(row) && own > 0 ? (part.shift(row) + own + 15) / 16 * 16 : 0;
-    }
-    __device__ __forceinline__ int all_bytes(int lane) const {
-      int sum = 0;
-#pragma unroll
-      for (int row = 0; row < kQueries; row += 32) sum += bytes(row + lane);
-      return static_cast<int>(__reduce_add_sync(kAllLanes, static_cast<uint32>(sum)));
-    }
-    __device__ __forceinline__ void issue(uint32 tile, uint32 barrier, int lane) const {
-#pragma unroll
-      for (int row = 0; row < kQueries; row += 32) {
-        const int mine = row + lane, count = bytes(mine);
-        if (count == 0) continue;
-        ptx::bulk_load(tile + mine * kMap.bias_row_bytes, part.row(mine) - part.shift(mine), count, barrier,
-                       ptx::kEvictFirst);
-      }
-    }
-  };
-  __device__ __forceinline__ RowCopies row_copies(const Work& work, QueryTile tile) const {
-    return {RowsPart::of(shared.bias_place(0).of_queries, tile.head, tile.number * kQueries,
-                         static_cast<int>(work.first_row), 2)};
   }
 
   /// Q, dO, and what is known of the rows.
@@ -300,40 +251,31 @@ struct Loader {
     const bool is_short = rows < kQueries;
     // R has something beside rows that do not exist, too, which must not count.
     const bool is_whole =
-        !(kConfig.stored_bias && is_short) &&
+        !(kConfig.dense_bias && is_short) &&
         Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
-
-    int bias_bytes = 0;
-    if constexpr (kConfig.bias_rows) bias_bytes = row_copies(work, tile).all_bytes(lane);
 
     wait_free();
     const int stage = at.slot();
     if (lane == 0) {
       const uint32 barrier = is_short ? shared.landing : shared.tiles.full(stage);
       // The bytes without an arrival: that follows the notes.
-      const int bytes = kMap.query_bytes + kMap.dout_bytes + (kConfig.bias_rows ? bias_bytes : kMap.bias_bytes);
+      constexpr int kBytes = kMap.query_bytes + kMap.dout_bytes + kMap.bias_bytes;
       if (is_short) {
-        ptx::mbarrier_arrive_expect_tx(barrier, bytes);
+        ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
       } else {
-        ptx::mbarrier_expect_tx(barrier, bytes);
+        ptx::mbarrier_expect_tx(barrier, kBytes);
       }
       const int row = static_cast<int>(work.tensor_q) + first;
       tile::tma_load_rows<kQueries, kConfig.head_dim>(&params.query, shared.query(stage), barrier, row, head,
                                                       item.sequence);
       tile::tma_load_rows<kQueries, kConfig.value_dim>(&params.dout, shared.dout(stage), barrier, row, head,
                                                        item.sequence);
-      if constexpr (kConfig.stored_bias && !kConfig.bias_rows) load_bias(work, head, first, stage, barrier);
+      if constexpr (kConfig.dense_bias) load_bias(work, head, first, stage, barrier);
       shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
       shared.note(stage).dq_tile =
           static_cast<int>(dq_sums_offset(work.first_q, work.sequence, tile.number,
                                           call.schedule.heads * call.heads_per_key_head, head, kQueries, 1) /
                            kQueries);
-    }
-    if constexpr (kConfig.bias_rows) {
-      __syncwarp();  // the bytes are expected
-      const RowCopies copies = row_copies(work, tile);
-      copies.issue(shared.bias(stage), is_short ? shared.landing : shared.tiles.full(stage), lane);
-      if (lane == 0) shared.bias_note(stage).shift = copies.part.shift(0);
     }
 #pragma unroll
     for (int i = 0; i < kRowsOfLane; ++i) {
@@ -369,9 +311,6 @@ struct Loader {
   }
 
   __device__ __forceinline__ void load(const Item& item) {
-    if constexpr (kConfig.bias_rows) {
-      place_bias_rows(params.backward.call, params.backward.call.bias, item.work, shared.bias_place(0), lane);
-    }
     const auto walk = Masking::walk(params.backward.call, item);
     QueryTile tile = walk.next({-1, 0});
     if (tile.number < 0) return load_nothing();

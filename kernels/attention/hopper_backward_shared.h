@@ -2,7 +2,6 @@
 // which stands in front of this file, and the CTA's shared memory.
 #pragma once
 
-#include "attention/bias_rows.h"
 #include "attention/hopper_backward_config.h"
 #include "attention/work.h"
 #include "geometry/mask.h"
@@ -34,13 +33,6 @@ struct Item {
   geometry::Ranges seeing;  // sequence masks: the query rows that see a key
 };
 static_assert(sizeof(Item) <= kMap.item_bytes && sizeof(Work) == kWorkBytes);
-
-/// bias_rows: where the rows of R, for the loader (role 0), or of its gradient, for a writer (1 + consumer), are.
-struct BiasPlace {
-  BiasRows of_queries;  // of the item's first query head
-  int rows;             // that the sequence has
-};
-static_assert(sizeof(BiasPlace) <= kMap.bias_place_bytes);
 
 using ItemRing = pipeline::MbarrierRing<kBackwardItemSlots>;
 using KeyRing = pipeline::MbarrierRing<1>;
@@ -90,9 +82,6 @@ struct Shared {
   /// Of a score tile, a consumer's copy.
   __device__ __forceinline__ volatile BiasTileNote& bias_note(int buffer, int consumer) const {
     return bias_note(kConfig.stages + buffer * kConfig.consumers + consumer);
-  }
-  __device__ __forceinline__ BiasPlace& bias_place(int role) const {
-    return *reinterpret_cast<BiasPlace*>(bytes + kMap.bias_places + role * kMap.bias_place_bytes);
   }
   __device__ __forceinline__ uint32 key() const { return address + kMap.key; }
   __device__ __forceinline__ uint32 value() const { return address + kMap.value; }

@@ -13,14 +13,13 @@ struct ScoreRing {
   static constexpr int kTiles = 2;
 };
 
-/// writers: readers beside the consumers.
-WARPLOOM_HD constexpr ScoreRing add_score_ring(Protocol& p, int consumers, int writers) {
+WARPLOOM_HD constexpr ScoreRing add_score_ring(Protocol& p, int consumers) {
   const ScoreRing ring{p.num_slots, p.num_mbarriers, p.num_mbarriers + ScoreRing::kTiles, consumers};
   for (int tile = 0; tile < ScoreRing::kTiles; ++tile) {
     for (int part = 0; part < consumers; ++part) p.add_slot({"dS", tile, part});
   }
   for (int tile = 0; tile < ScoreRing::kTiles; ++tile) p.add_mbarrier({"dS_full", tile}, consumers);
-  for (int tile = 0; tile < ScoreRing::kTiles; ++tile) p.add_mbarrier({"dS_empty", tile}, consumers + writers);
+  for (int tile = 0; tile < ScoreRing::kTiles; ++tile) p.add_mbarrier({"dS_empty", tile}, consumers);
   return ring;
 }
 
@@ -174,29 +173,15 @@ WARPLOOM_HD constexpr void clear_gradient(Actor& clearer, const BackwardRings& r
   }
 }
 
-/// The warps that write dS to the gradient of a bias where TMA cannot, a consumer's part each: one role for all of
-/// them, which differ in nothing but the part.
-template <class Actor>
-WARPLOOM_HD constexpr void write_gradient(Actor& writer, const BackwardRings& rings) {
-  Cursor item_at;
-  int step = 0;  // over all items
-  for (int item = 0;; ++item) {
-    wait_full(writer, rings.items, item_at);
-    if (!writer.has_tile(item)) break;
-    for (int j = 0; j < writer.steps(item); ++j, ++step) read_scores(writer, rings.scores, step);
-    release(writer, rings.items, item_at);
-  }
-}
-
-WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears, bool writes) {
+WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears) {
   Protocol p(n);
   BackwardRings rings;
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1 + clears + writes);
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1 + clears);
   rings.keys = add_ring(p, "KV", "KV_full", "KV_empty", 1, n.consumers);
   rings.tiles = add_tile_ring(p, n.stages, n.consumers);
   rings.request = p.num_mbarriers;
   p.add_mbarrier({"request"}, 1);
-  rings.scores = add_score_ring(p, n.consumers, writes);
+  rings.scores = add_score_ring(p, n.consumers);
   Recorder scheduler = p.add_role({"scheduler"}, kWarp);
   schedule_backward(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
@@ -204,10 +189,6 @@ WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears, bo
   if (clears) {
     Recorder clearer = p.add_role({"clearer"}, kWarp);
     clear_gradient(clearer, rings);
-  }
-  if (writes) {
-    Recorder writer = p.add_role({"writer"}, kWarp);
-    write_gradient(writer, rings);
   }
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
@@ -217,18 +198,13 @@ WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears, bo
 }
 
 WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
-  return describe_backward(n, /*clears=*/false, /*writes=*/false);
+  return describe_backward(n, /*clears=*/false);
 }
 
 /// With a bias and its gradient: R comes with its tile of Q and dO, and a consumer's part of dS, which is the
 /// gradient's too, is stored by TMA where dQ reads it, and read before the score tile is released.
 WARPLOOM_HD constexpr Protocol hopper_backward_bias(const Sizes& n) {
-  return describe_backward(n, /*clears=*/true, /*writes=*/false);
-}
-
-/// The same where rows of the bias begin anywhere.
-WARPLOOM_HD constexpr Protocol hopper_backward_bias_rows(const Sizes& n) {
-  return describe_backward(n, /*clears=*/false, /*writes=*/true);
+  return describe_backward(n, /*clears=*/true);
 }
 
 }  // namespace warploom::pipeline

@@ -26,14 +26,12 @@ inline constexpr Pipeline kShippedPipelines[] = {
      &persistent_attention},
     {"hopper", "the forward kernel for Hopper: scheduler, loader, consumers that pass over unseen tiles",
      &hopper_attention},
-    {"hopper-one-query", "the same with one Q slot, for wide heads", &hopper_attention_one_query},
+    {"hopper-bias", "the same with a warp that brings the bias beside the keys", &hopper_attention_bias},
+    {"hopper-one-query", "the forward kernel for Hopper with one Q slot, for wide heads", &hopper_attention_one_query},
     {"hopper-backward", "the one-pass backward kernel for Hopper: dQ one step late from dS that consumers exchange",
      &hopper_backward},
     {"hopper-backward-bias", "the same with a bias and its gradient, of which a fifth role clears what no tile holds",
      &hopper_backward_bias},
-    {"hopper-backward-bias-rows",
-     "the same for rows that begin anywhere: a warp for each consumer writes its part of dS",
-     &hopper_backward_bias_rows},
 };
 
 }  // namespace warploom::pipeline

@@ -10,6 +10,11 @@ __device__ __forceinline__ uint32 shared_address(const void* pointer) {
   return static_cast<uint32>(__cvta_generic_to_shared(pointer));
 }
 
+/// 16 bytes from global to shared memory past L1.
+__device__ __forceinline__ void cp_async_16(uint32 shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+
 /// 16 bytes from global to shared memory past L1, or 16 zero bytes when `valid` is false (then nothing is read).
 __device__ __forceinline__ void cp_async_16(uint32 shared, const void* global, bool valid) {
   const int bytes = valid ? 16 : 0;
@@ -46,6 +51,17 @@ __device__ __forceinline__ void cp_async_commit_group() {
 template <int Newest>
 __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory");
+}
+
+/// Waits for all of this thread's copies.
+__device__ __forceinline__ void cp_async_wait_all() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/// One arrival on the mbarrier, which expects it, when all copies that this thread has issued are complete (PTX ISA,
+/// "cp.async.mbarrier.arrive", .noinc).
+__device__ __forceinline__ void cp_async_mbarrier_arrive(uint32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 __device__ __forceinline__ void store_shared_4(uint32 address, uint32 value) {

@@ -1,6 +1,5 @@
 // Names of matrix products on the command line: gemm-MxNxK-TYPE[-to-TYPE][-BATCHES][-bias][-silu][-residual], e.g.
-// gemm-8192x8192x8192-bf16 or gemm-64x4096x4096-fp16-to-fp32-B8-bias-silu; TYPE fp8 is
-// to bf16 unless said otherwise.
+// gemm-8192x8192x8192-bf16 or gemm-64x4096x4096-fp16-to-fp32-B8-bias-silu.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +32,6 @@ Result<GemmCase> parse_gemm_case(const std::string& name);
 warploom_gemm describe_case(const GemmCase& gemm);
 
 /// Elements from a row to the next of a matrix of that many columns.
-std::int64_t padded_columns(std::int64_t columns, std::uint32_t dtype);
+std::int64_t padded_columns(std::int64_t columns);
 
 }  // namespace warploom::cli

@@ -38,29 +38,22 @@ constexpr Tile kRoomyNarrowTile = {64, 2, 128, 64, 4};
 
 const Tile& tile_of(const HopperBackwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
-  if ((!config.bfloat16 || config.softmax || config.stored_bias) && wider <= kRoomyNarrowTile.max_dim)
+  if ((!config.bfloat16 || config.softmax || config.dense_bias) && wider <= kRoomyNarrowTile.max_dim)
     return kRoomyNarrowTile;
   return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
-bool has_stored_bias(const warploom_attention& call) {
-  return call.bias.kind == WARPLOOM_DENSE_BIAS || call.bias.kind == WARPLOOM_PACKED_BIAS;
-}
-
-/// Whether the kernel can add the call's bias and write its gradient: none, or a stored one in bfloat16. (A softcap
-/// beside it would spill.)
+/// Whether the kernel can add the call's bias and write its gradient: none, or a dense one in bfloat16 that tensor maps
+/// describe. (A softcap beside it would spill.)
 bool serves_bias(const warploom_attention& call) {
-  if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
-  return has_stored_bias(call) && call.bias.dtype == WARPLOOM_BFLOAT16 && call.dtype == WARPLOOM_BFLOAT16 &&
-         !(call.op == WARPLOOM_SOFTMAX && call.softcap != 0);
-}
-
-/// Whether tensor maps describe the stored bias, and its gradient if the kernel writes it. TMA stores whole 16 bytes,
-/// also at the end of a row.
-bool has_bias_maps(const warploom_attention& call) {
-  constexpr int kAnyRows = geometry::kPanelColumns;
   const warploom_bias& bias = call.bias;
-  if (bias.kind != WARPLOOM_DENSE_BIAS || !is_mappable(bias_map(call, kAnyRows), bias_tensor(bias))) return false;
+  if (bias.kind == WARPLOOM_NO_BIAS) return true;
+  constexpr int kAnyRows = geometry::kPanelColumns;
+  if (bias.kind != WARPLOOM_DENSE_BIAS || bias.dtype != WARPLOOM_BFLOAT16 || call.dtype != WARPLOOM_BFLOAT16 ||
+      (call.op == WARPLOOM_SOFTMAX && call.softcap != 0) || !is_mappable(bias_map(call, kAnyRows), bias_tensor(bias))) {
+    return false;
+  }
+  // TMA stores whole 16 bytes, also at the end of a row.
   return bias_gradient_by(call) != BiasGradientBy::main_kernel ||
          (bias.num_columns % geometry::kChunkValues == 0 &&
           is_mappable(bias_gradient_map(call, kAnyRows), bias_gradient_tensor(bias)));
@@ -75,9 +68,7 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
 
 KernelVariant variant_of(const ConfigKey& key) {
   const HopperBackwardConfig c = hopper_backward_config(key);
-  const std::string bias =
-      c.stored_bias ? std::string(" bias") + (c.bias_rows ? " rows" : "") + (c.bias_gradient ? " with gradient" : "")
-                    : "";
+  const std::string bias = c.dense_bias ? c.bias_gradient ? " dense bias with gradient" : " dense bias" : "";
   return backward_variant_of(kHopperBackward, key, score_name(c.softmax, c.softcap) + " backward hopper" + bias,
                              c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
@@ -107,10 +98,9 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
         other.softcap = (bits & 4) != 0;
         if (!other.softcap || softmax) add(other);
       }
-      for (const int bits : {0, 1, 2, 3, 4, 6, 8, 9, 10, 12, 14}) {
+      for (const int bits : {0, 1, 2, 3, 4, 6}) {
         HopperBackwardConfig biased = plain;
-        biased.bias_rows = (bits & 8) != 0;
-        biased.stored_bias = true;
+        biased.dense_bias = true;
         biased.bias_gradient = (bits & 1) == 0;
         biased.interval_mask = (bits & 2) != 0;
         biased.scaled_key = (bits & 4) != 0;
@@ -151,9 +141,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"score", score_name(c.softmax, c.softcap)},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
-                    {"bias", !c.stored_bias ? "none"
-                             : c.bias_rows  ? "row by row"
-                                            : "by tensor maps"},
+                    {"bias", c.dense_bias ? "dense" : "none"},
                     {"consumers", c.consumers},
                     {"key_rows", c.key_rows},
                     {"query_rows", c.query_rows},
@@ -165,7 +153,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       {"order", "first key tile first"},
                       {"handed_out", "one at a time, from a device counter"}};
   json["dq"] = "added in float32 in memory, one tile late, then converted";
-  if (c.stored_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
+  if (c.dense_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
   json["limiter"] = {
       {"name", "score function beside the tensor core"},
       {"why", message("a step of a consumer is 64 x ", c.query_rows, " scores: ", c.query_rows / 2,
@@ -193,14 +181,13 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
 }
 
 ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
-  return {c.head_dim,      c.value_dim,     c.bfloat16,    c.softmax,       c.softcap,
-          c.interval_mask, c.accumulate_dq, c.consumers,   c.key_rows,      c.query_rows,
-          c.stages,        c.scaled_key,    c.stored_bias, c.bias_gradient, c.bias_rows};
+  return {c.head_dim,  c.value_dim, c.bfloat16,   c.softmax, c.softcap,    c.interval_mask, c.accumulate_dq,
+          c.consumers, c.key_rows,  c.query_rows, c.stages,  c.scaled_key, c.dense_bias,    c.bias_gradient};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0,  key[4] != 0,  key[5] != 0,  key[6] != 0, key[7],
-          key[8], key[9], key[10],     key[11] != 0, key[12] != 0, key[13] != 0, key[14] != 0};
+  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0,  key[5] != 0,  key[6] != 0,
+          key[7], key[8], key[9],      key[10],     key[11] != 0, key[12] != 0, key[13] != 0};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -214,9 +201,8 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
       ", .interval_mask = ", truth(c.interval_mask), ", .accumulate_dq = ", truth(c.accumulate_dq),
       ", .consumers = ", c.consumers, ", .key_rows = ", c.key_rows, ", .query_rows = ", c.query_rows,
-      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .stored_bias = ", truth(c.stored_bias),
-      ", .bias_gradient = ", truth(c.bias_gradient), ", .bias_rows = ", truth(c.bias_rows),
-      "};\n}  // namespace warploom\n");
+      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .dense_bias = ", truth(c.dense_bias),
+      ", .bias_gradient = ", truth(c.bias_gradient), "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -231,8 +217,7 @@ HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call) {
   config.softcap = config.softmax && call.softcap != 0;
   config.interval_mask = has_interval_mask(call);
   config.scaled_key = bfloat16_carries_half_alpha(call);
-  config.stored_bias = has_stored_bias(call);
-  config.bias_rows = config.stored_bias && !has_bias_maps(call);
+  config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
   config.bias_gradient = bias_gradient_by(call) == BiasGradientBy::main_kernel;
   return config;
 }
@@ -253,7 +238,7 @@ Status start_hopper_backward(const warploom_attention& call, const Driver* cuda,
                          Map{"v", key_map(call, call.v, call.value_dim, key_rows), call.v, params.value}}) {
     if (Status status = encode_map(cuda, map.name, map.shape, map.tensor, map.target); !status.ok()) return status;
   }
-  if (!has_stored_bias(call) || !has_bias_maps(call)) return {};
+  if (call.bias.kind != WARPLOOM_DENSE_BIAS) return {};
   if (Status status = encode_map(cuda, "bias", bias_map(call, query_rows), bias_tensor(call.bias), params.bias);
       !status.ok()) {
     return status;
@@ -268,15 +253,11 @@ geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, co
   geometry::Schedule schedule = schedule_of(call, longest_keys(call), key_rows, /*ctas_of_sm=*/1, device);
   schedule.heads = static_cast<int>(call.key_heads);
   schedule.first_to_last = true;
-  const int pairs = static_cast<int>(call.batch) * schedule.heads;  // rows that are nobody's make no work
+  const int pairs = schedule.sequences * schedule.heads;
   // Of q and dout 2 bytes an element, of dQ's sums 4.
   const double bytes = static_cast<double>(call.total_q * call.heads * (6 * call.head_dim + 2 * call.value_dim));
-  const double in_l2 = kShareOfL2 * device.l2_bytes / std::max(1.0, bytes / std::max(1, pairs));
-  // Fewer than two items a CTA in a group, or a smaller last group, leave CTAs without work at the end, where long
-  // items have begun late: a third of the time at worst.
-  const double to_share = 2.0 * device.sm_count / std::max(1, schedule.query_tiles);
-  const double groups = std::max(1.0, std::round(pairs / std::max(in_l2, to_share)));
-  schedule.pairs_in_group = std::max(1, static_cast<int>(std::ceil(pairs / groups)));
+  const double in_l2 = kShareOfL2 * device.l2_bytes / std::max(1.0, bytes / pairs);
+  schedule.pairs_in_group = static_cast<int>(std::clamp<double>(std::round(in_l2), 1, std::max(1, pairs)));
   return schedule;
 }
 

@@ -39,8 +39,8 @@ geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, co
 void place_scratch(const warploom_attention& call, std::size_t sums_bytes, GpuPlan& plan);
 
 /// Whether the kernels take the call: a backward call on a Hopper GPU whose q, k, v and dout a tensor map can describe,
-/// and whose bias, where it has one, is dense or packed in bfloat16. Everything else is for the mma.sync kernels.
-/// Without a driver the GPU's is taken to be new enough.
+/// and its bias, where it has one: a dense one in bfloat16. Everything else is for the mma.sync kernels. Without a
+/// driver the GPU's is taken to be new enough.
 bool hopper_backward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda);
 
 /// Fills the plan of a call that is served and whose lengths are known; without a driver, all but the tensor maps.

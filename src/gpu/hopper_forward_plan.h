@@ -19,8 +19,9 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key);
 /// HSTU: whether an operand in bfloat16 can be multiplied by alpha / 2 without rounding.
 bool bfloat16_carries_half_alpha(const warploom_attention& call);
 
-/// Whether the kernel takes the call: a forward call without a bias on a Hopper GPU, whose q, k and v a tensor map can
-/// describe. Everything else is for the mma.sync kernels. Without a driver the GPU's is taken to be new enough.
+/// Whether the kernel takes the call: a forward call on a Hopper GPU, whose q, k and v a tensor map can describe, and
+/// not a bias beside an interval mask or a softcap. Everything else is for the mma.sync kernels. Without a driver the
+/// GPU's is taken to be new enough.
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda);
 
 /// Fills the plan of a call that is served and whose max_seqlen_q is known; without a driver, all but the tensor maps.

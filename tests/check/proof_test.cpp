@@ -70,7 +70,9 @@ TEST(Proof, agrees_with_the_full_exploration_of_mutated_protocols) {
   for (int trial = 0; trial < 3000; ++trial) {
     const auto& shipped = pipeline::kShippedPipelines[random() % std::size(pipeline::kShippedPipelines)];
     const auto up_to = [&random](unsigned n) { return static_cast<int>(random() % (n + 1)); };
-    const Sizes sizes{1 + up_to(2), up_to(3), 1 + up_to(1), up_to(2), up_to(1) == 1, up_to(1) == 1};
+    Sizes sizes{1 + up_to(2), up_to(3), 1 + up_to(1), up_to(2), up_to(1) == 1, up_to(1) == 1};
+    // With a producer of three roles two consumers have more states than are explored.
+    if (shipped.describe == &pipeline::hopper_attention_bias) sizes.consumers = 1;
     Protocol protocol = shipped.describe(sizes);
     const int mutations = up_to(2);
     for (int i = 0; i < mutations; ++i) mutate(protocol, random);
