@@ -317,7 +317,7 @@ def run_copy() -> list[Record]:
 
 def run_gemm(name: str) -> list[Record]:
     calls, sets, flops, moved = gpu_gemm.benchmark(name, ROTATED_BYTES)
-    return records(name, calls, sets, flops, moved)
+    return records(name, calls, sets, flops, moved, gpu_gemm.DTYPE_NAMES[gpu_gemm.BENCHMARKS[name].dtype])
 
 
 def run(name: str) -> list[Record]:

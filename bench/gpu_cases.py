@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, SPLIT, Item
+from gpu_report import BACKWARD, FORWARD, FUNCTIONS, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, ROOT, SPLIT, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -24,7 +24,8 @@ class Problem:
     constant_score: every score is this number. extra_rows: rows after the last sequence. intervals: a row's number of
     them. bias: "dense", "packed", "position", "time" or "bucketed" (both tables); bias_masked: the share of stored
     entries that are -inf; bias_offset: elements by which stored ones miss the alignment of 16 bytes; bias_heads: 1 or
-    None (all); bias_batch: a dense one for each sequence, else one for all; thresholds: own ones for time.
+    None (all); bias_batch: a dense one for each sequence, else one for all; thresholds: own ones for time. score,
+    mask_function: names of a user's functions in gpu_functions.py.
     """
 
     name: str
@@ -64,6 +65,8 @@ class Problem:
     bias_scaled: bool = True
     thresholds: bool = False
     time_span: int = 100_000  # largest step between neighbouring timestamps
+    score: str | None = None
+    mask_function: str | None = None
 
     @property
     def dtype(self) -> str:
@@ -179,6 +182,8 @@ def _other_problems() -> list[Problem]:
         Problem("used-D128", dim=128, value_dim=128, bfloat16=False, used_q=used_q, used_k=used_k),
         Problem("used-intervals", used_q=used_q, used_k=used_k, right=None, intervals=2),
         Problem("extra-rows", extra_rows=333),
+        # More work items than SMs, and more key tiles than a ring has slots.
+        Problem("long-D256", slots_q=(3000, 1700, 130), heads=4, dim=256, value_dim=256),
         Problem("extra-rows-D256", extra_rows=77, dim=256, value_dim=256, bfloat16=False),
         Problem("divisor-number", divisor=37.5),
         Problem("divisor-negative", divisor=-3.0, bfloat16=False),
@@ -333,6 +338,7 @@ def _bias_problems() -> list[Problem]:
         Problem("softmax-bias-packed-long", softmax=True, slots_q=(7, 2100), dim=64, bias="packed"),
         Problem("bias-packed-many", slots_q=tuple(n % 7 for n in range(900)), bias="packed"),
         Problem("softmax-bias-dense-grouped", softmax=True, heads=8, key_heads=2, dim=128, value_dim=128, **dense),
+        Problem("softmax-bias-bucketed-grouped", softmax=True, heads=8, key_heads=2, bias="bucketed"),
     ]
     return problems + _whole_bias_problems()
 
@@ -440,6 +446,34 @@ def _split_problems() -> list[Problem]:
     return [replace(p, name=f"split-{p.name}") for p in (*problems, *scores, *biased, *softmax)]
 
 
+def _function_problems() -> list[Problem]:
+    """Users' score functions on the kernels that take them, beside every form of mask and bias; users' masks."""
+    everything = MASKS["ctx-tgt-window"]
+    wide: dict[str, Any] = {"dim": 128, "value_dim": 128}
+    problems = [
+        Problem("rational", score="rational", **everything),
+        Problem("rational-fp16", score="rational", bfloat16=False, dim=256, value_dim=256, **MASKS["ctx-tgt"]),
+        Problem("relu2", score="relu2", right=None, extra_rows=9, **wide),
+        Problem("never-0", score="never-0", used_q=USED_Q, used_k=USED_K, divisor="rows", **wide),
+        Problem("never-0-delta-q", score="never-0", slots_q=SHORT_Q, slots_k=BOUNDARIES, bfloat16=False, right=None),
+        Problem("all", score="all", dim=40, value_dim=72, alpha=1.5),
+        Problem("all-fp16", score="all", bfloat16=False, **wide),
+        Problem("swish-grouped", score="swish", heads=8, key_heads=2, alpha=-0.4, **wide),
+        Problem("intervals", score="capped", right=None, intervals=3, interval_heads=2),
+        Problem("dense-bias", score="capped", bias="dense", bias_masked=0.2, **everything),
+        Problem("packed-bias", score="never-0", bias="packed", bias_float32=True, bfloat16=False, bias_scaled=False),
+        Problem("one-bias", score="rational", bias="dense", bias_heads=1, bias_masked=0.1, bias_offset=1),
+        Problem("bucketed-bias", score="never-0", bias="bucketed", slots_q=(130, 1, 67), **wide),
+        Problem("beyond-fp16", score="relu2", constant_score=400.0, divisor=1e6, bfloat16=False, slots_q=(70,)),
+        Problem("blocks", mask_function="blocks", right=None, **wide),
+        Problem("anchored", mask_function="anchored", right=None, contexts=CONTEXTS, targets=TARGETS, softmax=True),
+        Problem("by-head", mask_function="by-head", right=None, slots_q=SHORT_Q, slots_k=BOUNDARIES, bfloat16=False),
+        Problem("both", score="capped", mask_function="by-head", right=None, layout="dense", slots_q=(150,) * 3),
+    ]
+    return [replace(p, name=f"function-{p.name}") for p in problems]
+
+
+FUNCTION_PROBLEMS = {problem.name: problem for problem in _function_problems()}
 SPLIT_PROBLEMS = {problem.name: problem for problem in _split_problems()}
 PROBLEMS = {
     problem.name: problem
@@ -450,6 +484,7 @@ PROBLEMS = {
         *_softmax_problems(),
         *_bias_problems(),
         *SPLIT_PROBLEMS.values(),
+        *FUNCTION_PROBLEMS.values(),
     )
 }
 
@@ -479,6 +514,9 @@ SPECIAL_CHECKS = (
 
 # The same of gpu_split_checks.py.
 SPLIT_CHECKS = ("independent-of-the-batch", "repeated-bitwise", "graph-capture", "nan-stays-in-its-sequence", "explain")
+
+# The same of gpu_function_checks.py.
+FUNCTION_CHECKS = ("autograd", "opcheck", "torch-compile", "graph-capture", "parameters", "messages")
 
 # The same of gpu_torch_checks.py.
 TORCH_CHECKS = (
@@ -513,11 +551,13 @@ BACKWARD_BIASES = (
     *("softmax-bias-packed", "bias-packed-q-delta-q", "bias-packed-many", "bias-packed-used", "bias-packed-layout"),
     *("bias-bucketed", "softmax-bias-bucketed-delta-q", "bias-time-thresholds", "bias-bucketed-one-head"),
     *("bias-bucketed-masked", "bias-bucketed-used", "bias-bucketed-far", "bias-bucketed-close"),
+    *("bias-bucketed-long", "softmax-bias-bucketed-grouped", "softmax-bias-position", "bias-bucketed-D256"),
 )
 BACKWARD_PROBLEMS = {
     name: problem
     for name, problem in PROBLEMS.items()
-    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES or "bias-whole" in name)
+    if name not in SPLIT_PROBLEMS
+    and (problem.bias is None or name in (*BACKWARD_BIASES, *FUNCTION_PROBLEMS) or "bias-whole" in name)
 }
 # What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
 BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
@@ -548,6 +588,7 @@ DEVICE_TESTS = {
     "stmatrix": "tests/device/hopper_memory_test.cu",
     "cluster-multicast": "tests/device/hopper_memory_test.cu",
     "election-and-grid-wait": "tests/device/hopper_memory_test.cu",
+    "own-pipeline": "examples/cpp/own_pipeline/own_pipeline.cu",
 }
 
 SANITIZER_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -716,36 +757,51 @@ CEILINGS = {"copy-4GiB": ("torch",)}
 GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
 
 
-def _hopper_adds_bias(p: Problem) -> bool:
-    """Whether the Hopper kernel adds the problem's bias."""
-    return p.intervals is None and p.softcap is None and not p.thresholds
+def _has_mapped_bias(p: Problem) -> bool:
+    """Whether a tensor map describes the bias, so that the Hopper kernel takes it."""
+    mapped = p.bias == "dense" and not p.bias_float32 and p.bias_offset == 0
+    return mapped and p.intervals is None and p.softcap is None
 
 
 def both_ways(section: str, name: str, case: str) -> list[Item]:
-    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. Biases at other
-    head dimensions have one entry: there the latter differ in their tiles only."""
+    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias has
+    one entry: most go to the latter anyway, and those that do not are few forms of what others check there."""
     problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
     split = SPLIT if problem is None or problem.slots_k is not None else ()
     if problem is not None and problem.bias is not None:
-        if not _hopper_adds_bias(problem):
-            return [Item(section, name, (*FORWARD, *split))]
-        if re.search(r"-D\d+$", case):
-            return [Item(section, name, (*HOPPER_FORWARD, *FORWARD, *split))]
+        return [Item(section, name, (*(HOPPER_FORWARD if _has_mapped_bias(problem) else ()), *FORWARD, *split))]
     chosen = HOPPER_FORWARD if problem is not None else (*HOPPER_FORWARD, *FORWARD)
     return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
+
+
+def ladder_rungs() -> dict[str, tuple[str, ...]]:
+    """The rungs of both ladders that have a file of their own, and what each is made of."""
+    rungs = {}
+    for kind, folder in (("attention", "examples/ladder"), ("gemm", "examples/gemm_ladder")):
+        table = f"{folder}/ladder.json"
+        for row in json.loads((ROOT / table).read_text())["rungs"]:
+            if "file" in row:
+                rungs[f"{kind}-{row['name']}"] = (f"{folder}/{row['file']}", f"{folder}/call.h", table)
+    return rungs
 
 
 def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
     for name in (*PROBLEMS, *SPECIAL_CHECKS):
-        if name not in SPLIT_PROBLEMS:
+        if name not in SPLIT_PROBLEMS and name not in FUNCTION_PROBLEMS:
             items += both_ways("checks", f"forward-{name}", name)
     # Sequences whose queries are not short go to the kernel that the call chooses for them.
     items += [Item("checks", f"forward-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_PROBLEMS]
+    for name, problem in FUNCTION_PROBLEMS.items():
+        # A score function keeps a call to mma.sync; a mask function ends as an interval mask wherever those run.
+        chosen = FORWARD if problem.score is not None else (*HOPPER_FORWARD, *FORWARD)
+        items.append(Item("checks", f"forward-{name}", (*chosen, *SPLIT, *FUNCTIONS)))
+    items += [Item("checks", f"functions-{name}", (*FORWARD, *BACKWARD, *FUNCTIONS)) for name in FUNCTION_CHECKS]
     items += [Item("checks", f"split-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_CHECKS]
     for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS):
-        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD)))
+        functions = FUNCTIONS if name in FUNCTION_PROBLEMS else ()
+        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD, *functions)))
         if name.startswith(BACKWARD_BOTH_WAYS):
             items.append(Item("checks", f"backward-{name}{MMA_ONLY}", BACKWARD))
     items += [
@@ -753,6 +809,7 @@ def all_items() -> list[Item]:
         for name in TORCH_CHECKS
     ]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
+    items += [Item("checks", f"ladder-{name}", sources) for name, sources in ladder_rungs().items()]
     for tool in SANITIZER_TOOLS:
         of_tool = []
         for case, problem in SANITIZER_PROBLEMS.items():

@@ -9,10 +9,11 @@ import gpu_hopper_tests
 import numpy as np
 from gpu_cases import DEVICE_TESTS, Problem
 from gpu_driver import Array, Gpu
-from gpu_report import ROOT
+from gpu_report import EXAMPLES, ROOT
 
 DEVICE = ROOT / "tests" / "device"
 MMA, COPIES = DEVICE / "mma_test.cu", DEVICE / "copies_test.cu"
+OWN_PIPELINE = EXAMPLES / "cpp" / "own_pipeline" / "own_pipeline.cu"
 CONVERSION, VISIBILITY = DEVICE / "conversion_test.cu", DEVICE / "visibility_test.cu"
 
 # (rows, columns, threads) of copies_test.cu's TILE_ROUND_TRIP.
@@ -373,6 +374,29 @@ def tile_walks(random: Any) -> None:
                 block=128,
             )
             expect(out.read(np.int32, (blocks, most)), see, f"{count} intervals, {rows}x{columns}")
+
+
+def own_pipeline(random: Any) -> None:
+    """examples/cpp/own_pipeline: y = A x in float32, a row a warp, so that a block may be cut off at any row."""
+    columns, stages = 1024, 4
+    for rows, ctas in ((1, 1), (7, 2), (64, 1), (65, 3), (5000, 132)):
+        a = random.standard_normal((rows, columns)).astype(np.float32)
+        x = random.standard_normal(columns).astype(np.float32)
+        y = gpu().filled(4 * rows)
+        gpu().launch(
+            OWN_PIPELINE,
+            "matrix_vector",
+            *(gpu().array(values) for values in (a, x)),
+            y,
+            rows,
+            grid=ctas,
+            block=9 * 32,
+            shared=stages * (8 * 4 * columns + 16),
+        )
+        error = np.abs(y.read(np.float32, (rows,)) - a.astype(np.float64) @ x.astype(np.float64))
+        limit = columns * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(x).astype(np.float64))
+        worst = int((error / limit).argmax())
+        assert error[worst] <= limit[worst], f"{rows} rows: row {worst} is wrong by {error[worst]}"
 
 
 TESTS: dict[str, Callable[[Any], None]] = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu_report import KERNELS
+from gpu_report import EXAMPLES, KERNELS
 
 Array = np.ndarray[Any, Any]
 
@@ -98,7 +98,7 @@ class Gpu:
         self.call("cuDeviceGet", ctypes.byref(device), ordinal)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self.call("cuCtxSetCurrent", context)
-        self.modules: dict[tuple[Path, tuple[str, ...]], ctypes.c_void_p] = {}
+        self.modules: dict[tuple[Path, tuple[str, ...], str], ctypes.c_void_p] = {}
 
     def call(self, name: str, *arguments: Any) -> None:
         code = getattr(self.driver, name)(*arguments)
@@ -126,10 +126,10 @@ class Gpu:
         self.call("cuDeviceGetAttribute", ctypes.byref(minor), 76, 0)
         return f"sm_{major.value}{minor.value}" + ("a" if major.value == 9 else "")
 
-    def load(self, source: Path, defines: tuple[str, ...], cubin: bytes) -> None:
+    def load(self, source: Path, defines: tuple[str, ...], cubin: bytes, prefix: str = "") -> None:
         module = ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), cubin)
-        self.modules[source, defines] = module
+        self.modules[source, defines, prefix] = module
 
     def launch(
         self,
@@ -140,14 +140,15 @@ class Gpu:
         block: int = 32,
         shared: int = 0,
         defines: tuple[str, ...] = (),
+        prefix: str = "",
     ) -> None:
-        """Compiles the file once. Arguments: DeviceArray (its address), int (32 bits), np.int64, np.float32, TensorMap,
-        an array of NumPy (by value)."""
-        if (source, defines) not in self.modules:
-            self.load(source, defines, compile_file(source, self.architecture(), defines))
+        """Compiles the file, with `prefix` before it, once. Arguments: DeviceArray (its address), int (32 bits),
+        np.int64, np.float32, TensorMap, an array of NumPy (by value)."""
+        if (source, defines, prefix) not in self.modules:
+            self.load(source, defines, compile_file(source, self.architecture(), defines, prefix), prefix)
         function = ctypes.c_void_p()
-        self.call("cuModuleGetFunction", ctypes.byref(function), self.modules[source, defines], kernel.encode())
-        if shared > 48 * 1024:
+        self.call("cuModuleGetFunction", ctypes.byref(function), self.modules[source, defines, prefix], kernel.encode())
+        if shared > 32 * 1024:  # beyond 48 KiB, what the kernel declares itself counted
             self.call("cuFuncSetAttribute", function, 8, shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         held = [_argument(value) for value in arguments]
         pointers = (ctypes.c_void_p * max(1, len(held)))(*map(_address, held))
@@ -191,14 +192,15 @@ def find_nvrtc() -> ctypes.CDLL:
     raise CudaError("NVRTC was not found: pip install nvidia-cuda-nvrtc")
 
 
-def compile_file(source: Path, architecture: str, defines: tuple[str, ...] = ()) -> bytes:
-    """The cubin of a file that includes headers of kernels/. defines: "NAME=TEXT"."""
+def compile_file(source: Path, architecture: str, defines: tuple[str, ...] = (), prefix: str = "") -> bytes:
+    """The cubin of `prefix` and a file that include headers of kernels/ and examples/. defines: "NAME=TEXT"."""
     nvrtc = find_nvrtc()
     program = ctypes.c_void_p()
     name = source.name.encode()
-    if nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), name, 0, None, None) != 0:
+    if nvrtc.nvrtcCreateProgram(ctypes.byref(program), prefix.encode() + source.read_bytes(), name, 0, None, None) != 0:
         raise CudaError("nvrtcCreateProgram failed")
-    options = [f"--gpu-architecture={architecture}", "--std=c++20", f"--include-path={KERNELS}"]
+    options = [f"--gpu-architecture={architecture}", "--std=c++20"]
+    options += [f"--include-path={folder}" for folder in (KERNELS, EXAMPLES)]
     options += [f"--define-macro={define}" for define in defines]
     texts = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     code = nvrtc.nvrtcCompileProgram(program, len(options), texts)

@@ -15,14 +15,18 @@ from gpu_gemm_cases import BENCHMARKS, CHECKS
 
 DEVICE = "cuda"
 UNIT = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn}
+DTYPE_NAMES = {"bf16": "bfloat16", "fp8": "float8_e4m3fn"}  # of benchmarks, in the report
 
 
-def _integers(generator: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype, pad: int) -> torch.Tensor:
-    width = -(-shape[-1] // 8) * 8 + pad
-    whole = torch.full((*shape[:-1], width), float("nan"), dtype=dtype, device=DEVICE)
+def _integers(
+    generator: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype, pad: int, least: int = -3
+) -> torch.Tensor:
+    aligned = 16 // dtype.itemsize
+    width = -(-shape[-1] // aligned) * aligned + (aligned if pad else 0)
+    whole = torch.full((*shape[:-1], width), float("nan"), device=DEVICE).to(dtype)
     part = whole[..., : shape[-1]]
-    part.copy_(torch.randint(-3, 4, shape, generator=generator, device=DEVICE))
+    part.copy_(torch.randint(least, 4, shape, generator=generator, device=DEVICE).to(dtype))
     return part
 
 
@@ -30,15 +34,21 @@ def check(name: str) -> tuple[bool, float, float, str]:
     """(ok, error, limit, message); the error is in units of the output's rounding."""
     p = CHECKS[name]
     generator = torch.Generator(device=DEVICE).manual_seed(sum(map(ord, name)))
-    dtype, result = DTYPES[p.dtype], DTYPES[p.out or p.dtype]
+    eight_bits = p.dtype == "fp8"
+    dtype, result = DTYPES[p.dtype], DTYPES[p.out or ("bf16" if eight_bits else p.dtype)]
+    of_bias = dtype if not eight_bits else torch.bfloat16 if result == torch.float32 else result
     outer = (p.batch,) if p.batch else ()
-    a = _integers(generator, (*outer, p.rows, p.depth), dtype, p.pad)
-    b = _integers(generator, (*(() if p.one_b else outer), p.columns, p.depth), dtype, p.pad)
+    least = 0 if p.positive else -3
+    a = _integers(generator, (*outer, p.rows, p.depth), dtype, p.pad, least)
+    b = _integers(generator, (*(() if p.one_b else outer), p.columns, p.depth), dtype, p.pad, least)
     shape = (*outer, p.rows, p.columns)
     keywords: dict[str, Any] = {"alpha": 0.25}
     expected = z = 0.25 * (a.double() @ b.double().transpose(-1, -2))
+    if p.scaled:  # powers of two, so that the sums stay exact
+        keywords |= {"scale_a": torch.tensor(0.5, device=DEVICE), "scale_b": torch.tensor([0.0625], device=DEVICE)}
+        expected = z = z / 32
     if p.fused:
-        bias, c = _integers(generator, (p.columns,), dtype, 0), _integers(generator, shape, result, p.pad)
+        bias, c = _integers(generator, (p.columns,), of_bias, 0), _integers(generator, shape, result, p.pad)
         keywords |= {"bias": bias, "activation": "silu", "c": c, "beta": 0.5}
         z = expected + bias.double()
         expected = torch.nn.functional.silu(z) + 0.5 * c.double()
@@ -81,7 +91,7 @@ def benchmark(name: str, rotated_bytes: int) -> tuple[dict[str, Any], int, float
     """(calls, input sets, FLOPs, bytes that must move): ours and cuBLAS through torch, or with its silu after it."""
     case = BENCHMARKS[name]
     m, n, k = case.rows, case.columns, case.depth
-    moved = 2 * (m * k + n * k + m * n)
+    moved = DTYPES[case.dtype].itemsize * (m * k + n * k) + 2 * m * n
     sets = max(2, -(-rotated_bytes // moved))
     generator = torch.Generator(device=DEVICE).manual_seed(0)
 
@@ -92,7 +102,14 @@ def benchmark(name: str, rotated_bytes: int) -> tuple[dict[str, Any], int, float
     b = [normal(n, k).mul_(k**-0.5) for _ in range(sets)]
     bias = normal(n)
     calls: dict[str, Any]
-    if case.fused:
+    if case.dtype == "fp8":
+        one = torch.ones((), device=DEVICE)
+        a, b = ([x.to(torch.float8_e4m3fn) for x in each] for each in (a, [x * k**0.5 for x in b]))
+        calls = {
+            "warploom": lambda i: wl.matmul(a[i], b[i], scale_a=one, scale_b=one),
+            "torch": lambda i: torch._scaled_mm(a[i], b[i].T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16),
+        }
+    elif case.fused:
         calls = {
             "warploom": lambda i: wl.matmul(a[i], b[i], bias=bias, activation="silu"),
             "torch": lambda i: torch.nn.functional.silu(torch.nn.functional.linear(a[i], b[i], bias)),

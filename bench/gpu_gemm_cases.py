@@ -17,6 +17,8 @@ class Product:
     c_is_out: bool = False
     one_b: bool = False  # one b for the whole batch
     pad: int = 8  # columns between the rows of a tensor
+    scaled: bool = False  # with scale_a and scale_b
+    positive: bool = False  # no sum cancels: more bits than the tensor core adds 8-bit products with
 
 
 # Rows, columns and depths around the tiles' edges; large and small, so that every tile is chosen.
@@ -36,6 +38,7 @@ _SHAPES = (
     (4100, 5000, 4096),
     (20000, 2048, 512),
 )
+_EIGHT_BITS = ((1, 16, 16), (65, 2000, 144), (2049, 1025, 208), (8192, 8192, 1024))
 CHECKS: dict[str, Product] = {
     **{f"{m}x{n}x{k}": Product(m, n, k) for m, n, k in _SHAPES},
     **{f"{m}x{n}x{k}-fused": Product(m, n, k, fused=True) for m, n, k in _SHAPES},
@@ -53,6 +56,13 @@ CHECKS: dict[str, Product] = {
     "batch-one-b": Product(40, 96, 64, batch=7, one_b=True),
     "rows-folded": Product(40, 4096, 64, batch=100, one_b=True, pad=0),
     "contiguous": Product(4096, 4096, 512, pad=0, fused=True),
+    **{f"fp8-{m}x{n}x{k}": Product(m, n, k, dtype="fp8", scaled=True) for m, n, k in _EIGHT_BITS},
+    **{f"fp8-{m}x{n}x{k}-fused": Product(m, n, k, dtype="fp8", out="fp16", fused=True) for m, n, k in _EIGHT_BITS[1:3]},
+    "fp8-positive": Product(300, 520, 8192, dtype="fp8", out="fp32", positive=True),
+    "fp8-positive-large": Product(4096, 2048, 8192, dtype="fp8", out="fp32", positive=True),
+    "fp8-to-fp32-fused": Product(777, 1025, 272, dtype="fp8", out="fp32", fused=True, scaled=True),
+    "fp8-no-depth": Product(300, 512, 0, dtype="fp8", fused=True),
+    "fp8-batch": Product(300, 520, 144, batch=5, dtype="fp8", fused=True, scaled=True),
 }
 
 
@@ -63,6 +73,9 @@ _MEASURED = (
     *((m, 4096, 4096, False) for m in (1, 16, 64, 128, 256)),
 )
 BENCHMARKS = {
-    f"gemm-{m}x{n}x{k}-bf16{'-bias-silu' if fused else ''}": Product(m, n, k, fused=fused)
-    for m, n, k, fused in _MEASURED
+    **{
+        f"gemm-{m}x{n}x{k}-bf16{'-bias-silu' if fused else ''}": Product(m, n, k, fused=fused)
+        for m, n, k, fused in _MEASURED
+    },
+    **{f"gemm-{n}x{n}x{n}-fp8": Product(n, n, n, dtype="fp8") for n in (4096, 8192)},
 }

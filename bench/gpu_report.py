@@ -18,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "kernels"
+EXAMPLES = ROOT / "examples"
 
 # The host files that choose, plan and launch the kernels: the one list of them.
 HOST_FILES = (
@@ -54,11 +55,24 @@ BACKWARD = (
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
     "kernels/attention/backward_table_sums.cu",
+    "kernels/attention/backward_table_totals.cu",
     "src/gpu/backward_around.cpp",
     "src/gpu/backward_bias_plan.cpp",
     "src/gpu/backward_plan.cpp",
     "src/gpu/backward_tiles.cpp",
     *HOST_FILES,
+)
+
+# What users' functions add to the kernels through mma.sync.
+FUNCTIONS = (
+    "kernels/attention/mask_intervals.cu",
+    "kernels/attention/mask_math.h",
+    "kernels/attention/score_math.h",
+    "src/expression/device_text.cpp",
+    "src/expression/differentiate.cpp",
+    "src/expression/parse.cpp",
+    "src/gpu/mask_intervals.cpp",
+    "src/gpu/user_score.cpp",
 )
 
 # The Hopper kernel, which takes what it can of the forward calls on an H200; mma.sync kernels take the rest.
@@ -72,13 +86,17 @@ HOPPER_FORWARD = (
 )
 # The Hopper kernels of the backward pass, which take what they can of its calls there.
 HOPPER_BACKWARD = (
+    "kernels/attention/attention_backward_dq_hopper.cu",
     "kernels/attention/attention_backward_hopper.cu",
+    "kernels/attention/attention_backward_keys_hopper.cu",
     "kernels/attention/backward_dq_sums.cu",
     "kernels/attention/backward_row_terms.cu",
     "src/gpu/attention_maps.cpp",
     "src/gpu/backward_around.cpp",
     "src/gpu/hopper_backward_plan.cpp",
     "src/gpu/hopper_backward_plan.h",
+    "src/gpu/hopper_two_kernel_plan.cpp",
+    "src/gpu/hopper_two_kernel_plan.h",
     "src/gpu/tensor_map.cpp",
     *HOST_FILES,
 )
@@ -113,7 +131,7 @@ def without_comments(text: str) -> str:
 
 
 def expanded_files(sources: Iterable[str], root: Path = ROOT) -> list[Path]:
-    """The sources and, for those below kernels/ and tests/device/, every kernel header that they include, sorted."""
+    """The sources and, for device code, every header of kernels/ and examples/ that they include, sorted."""
     found: set[Path] = set()
     waiting = [root / source for source in sources]
     while waiting:
@@ -124,7 +142,8 @@ def expanded_files(sources: Iterable[str], root: Path = ROOT) -> list[Path]:
         if (root / "src") in path.parents:
             continue  # a host file stands for itself: the call's checks have tests of their own
         for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), flags=re.MULTILINE):
-            waiting.append(root / "kernels" / name)
+            header = root / "kernels" / name
+            waiting.append(header if header.is_file() else root / "examples" / name)
     return sorted(found)
 
 

@@ -4,13 +4,16 @@
 #include <string>
 
 #include "cpu/attention.h"
+#include "functions_json.h"
 #include "gpu/attention.h"
 #include "gpu/gemm.h"
 #include "gpu/nvrtc_search.h"
+#include "gpu/user_kernel.h"
 #include "information.h"
 #include "last_error.h"
 #include "problem/gemm.h"
 #include "problem/validate.h"
+#include "warploom/kernel.h"
 #include "warploom/version.h"
 #include "warploom/warploom.h"
 
@@ -76,8 +79,29 @@ int warploom_warmup(const warploom_attention* call) {
 int warploom_explain(const warploom_attention* call, char** text) {
   return warploom::guarded([&] {
     if (Status status = validate(call); !status.ok()) return status;
-    if (call->device == WARPLOOM_CPU) return give(warploom::cpu::explain(*call), text);
-    return give(warploom::gpu::explain(*call), text);
+    Result<std::string> plan = call->device == WARPLOOM_CPU ? Result<std::string>(warploom::cpu::explain(*call))
+                                                            : warploom::gpu::explain(*call);
+    if (plan.ok()) plan = warploom::with_functions(*call, *plan);
+    return give(plan, text);
+  });
+}
+
+int warploom_describe_score(const warploom_function* function, char** text) {
+  return warploom::guarded([&] { return give(warploom::describe_score(function), text); });
+}
+
+int warploom_describe_mask(const warploom_function* function, char** text) {
+  return warploom::guarded([&] { return give(warploom::describe_mask(function), text); });
+}
+
+int warploom_evaluate_score(const warploom_function* function, const float* z, int64_t count, float* values,
+                            float* slopes) {
+  return warploom::guarded([&] {
+    if (function == nullptr) return Status::invalid_value("function is null; pass a warploom_function");
+    if (count < 0 || (z == nullptr && count > 0)) {
+      return Status::invalid_value("z has " + std::to_string(count) + " points at a null address or fewer than 0");
+    }
+    return warploom::cpu::evaluate_score(*function, z, count, values, slopes);
   });
 }
 
@@ -89,6 +113,26 @@ int warploom_gemm_run(const warploom_gemm* call) {
   return warploom::guarded([&] {
     if (Status status = validate(call); !status.ok()) return status;
     return warploom::gpu::run(*call);
+  });
+}
+
+int warploom_compile_kernel(const char* source, const char* kernel, const char* architecture, char** cubin,
+                            size_t* bytes) {
+  return warploom::guarded([&]() -> Status {
+    if (source == nullptr || kernel == nullptr) return Status::invalid_value("source or kernel is null; pass text");
+    if (cubin == nullptr || bytes == nullptr)
+      return Status::invalid_value("cubin or bytes is null; pass addresses for the results");
+    const Result<warploom::gpu::Architecture> target = warploom::gpu::user_architecture(architecture);
+    if (!target.ok()) return target.status();
+    const Result<warploom::gpu::CubinPointer> made =
+        warploom::gpu::compile_user_kernel(source, kernel, *target, warploom::gpu::compiler().settings());
+    if (!made.ok()) return made.status();
+    const std::string& image = (*made)->image;
+    *cubin = static_cast<char*>(std::malloc(image.size()));
+    if (*cubin == nullptr) return Status::runtime_error("out of memory");
+    std::memcpy(*cubin, image.data(), image.size());
+    *bytes = image.size();
+    return {};
   });
 }
 

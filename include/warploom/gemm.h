@@ -20,12 +20,14 @@ struct MatrixView {
 };
 
 struct GemmOptions {
-  const void* bias = nullptr;  ///< (N) of a's type
+  const void* bias = nullptr;  ///< (N) of a's type; for 8-bit a of out's, or bfloat16 where that is float32
   bool silu = false;
   MatrixView c = {};  ///< added at the end; of out's type, may be out itself
   double alpha = 1;
   double beta = 1;  ///< of c, when there is one
   std::int64_t batch = 1;
+  const float* scale_a = nullptr;  ///< of 8-bit a: one value in GPU memory, null for 1
+  const float* scale_b = nullptr;
 };
 
 /// The C structure of a product, for explain_gemm(). Error: invalid_value for sizes that do not fit.
@@ -58,10 +60,13 @@ inline Result<warploom_gemm> gemm_call(const MatrixView& a, const MatrixView& b,
   call.bias = options.bias;
   call.alpha = options.alpha;
   call.beta = added ? options.beta : 0;
+  call.scale_a = options.scale_a;
+  call.scale_b = options.scale_b;
   return call;
 }
 
-/// out = act(alpha a b^T + bias) + beta c: a (M, K), b (N, K), out (M, N), queued on the stream. Sums are float32.
+/// out = act(alpha scale_a scale_b a b^T + bias) + beta c: a (M, K), b (N, K), out (M, N), queued on the stream. Sums
+/// are float32. a and b are float16, bfloat16 or float8_e4m3; out is float16, bfloat16 or float32.
 inline Status gemm(const MatrixView& a, const MatrixView& b, const MatrixView& out, const GemmOptions& options = {},
                    const Execution& execution = {.cuda = true}) {
   const Result<warploom_gemm> call = gemm_call(a, b, out, options, execution);

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a structure of this file changes. A library and a caller that differ refuse each other. */
-#define WARPLOOM_ABI_VERSION 1u
+#define WARPLOOM_ABI_VERSION 2u
 
 /* Status codes. */
 #define WARPLOOM_OK 0
@@ -35,9 +35,10 @@ extern "C" {
 enum { WARPLOOM_HSTU = 0, WARPLOOM_SOFTMAX = 1 };                           /* op */
 enum { WARPLOOM_FORWARD = 0, WARPLOOM_BACKWARD = 1 };                       /* pass */
 enum { WARPLOOM_FLOAT32 = 0, WARPLOOM_FLOAT16 = 1, WARPLOOM_BFLOAT16 = 2 }; /* dtype */
-enum { WARPLOOM_CPU = 0, WARPLOOM_CUDA = 1 };                               /* device */
-enum { WARPLOOM_INT32 = 0, WARPLOOM_INT64 = 1 };                            /* cu_seqlens_dtype */
-enum {                                                                      /* bias.kind */
+enum { WARPLOOM_FLOAT8_E4M3 = 3 };               /* dtype of a product's a and b only: OCP FP8, no infinities */
+enum { WARPLOOM_CPU = 0, WARPLOOM_CUDA = 1 };    /* device */
+enum { WARPLOOM_INT32 = 0, WARPLOOM_INT64 = 1 }; /* cu_seqlens_dtype */
+enum {                                           /* bias.kind */
        WARPLOOM_NO_BIAS = 0,
        WARPLOOM_DENSE_BIAS = 1,
        WARPLOOM_PACKED_BIAS = 2,
@@ -110,6 +111,16 @@ typedef struct warploom_bias {
   const int64_t* time_bucket;
 } warploom_bias;
 
+/* A function that the caller writes (docs/score-functions.md), in memory of the host that is read during the call only.
+ * What is derived from a text is kept for the process, kernels for a GPU in the cache. A null text: none. */
+typedef struct warploom_function {
+  const char* text;       /* score: "z * sigmoid(beta * z)"; mask: "[0, nc), [r - w, r + 1)" */
+  const char* slope;      /* score: d text / d z; null: derived */
+  const char* parameters; /* names separated by commas, "beta"; null: none */
+  const double* values;   /* one for each name */
+  int64_t num_values;
+} warploom_function;
+
 /* One call. All pointers are of the device that `device` names, except those marked host. */
 typedef struct warploom_attention {
   uint32_t abi_version;  /* WARPLOOM_ABI_VERSION */
@@ -166,6 +177,10 @@ typedef struct warploom_attention {
   const float* divisor_rows; /* (Tq) or null */
   warploom_bias bias;
 
+  warploom_function score;         /* HSTU: P = score(Z) instead of silu(Z) */
+  warploom_function mask_function; /* the intervals that a row sees, which replace every rule of the mask above; its
+                                      num_contexts and num_targets are what the function reads as nc and nt */
+
   int32_t num_threads; /* CPU: 0 = warploom_set_num_threads' value */
   uint32_t reserved;
 } warploom_attention;
@@ -179,12 +194,12 @@ typedef struct warploom_matrix {
   int64_t row_stride;
 } warploom_matrix;
 
-/* OUT = act(alpha A B^T + bias) + beta C for every matrix of a batch (docs/gemm.md). A caller zeroes it, sets
- * abi_version, struct_bytes and what its product needs. */
+/* OUT = act(alpha scale_a scale_b A B^T + bias) + beta C for every matrix of a batch (docs/gemm.md). A caller zeroes
+ * it, sets abi_version, struct_bytes and what its product needs. */
 typedef struct warploom_gemm {
   uint32_t abi_version;  /* WARPLOOM_ABI_VERSION */
   uint32_t struct_bytes; /* sizeof(warploom_gemm) */
-  uint32_t dtype;        /* of a, b and bias: FLOAT16 or BFLOAT16 */
+  uint32_t dtype;        /* of a and b: FLOAT16, BFLOAT16 or FLOAT8_E4M3 */
   uint32_t out_dtype;    /* of c and out: FLOAT16, BFLOAT16 or FLOAT32 */
   uint32_t device;       /* WARPLOOM_CUDA */
   int32_t device_index;
@@ -200,9 +215,12 @@ typedef struct warploom_gemm {
   warploom_matrix a, b; /* (M, K) (N, K): addresses and strides are multiples of 16 bytes */
   warploom_matrix c;    /* (M, N) or absent; may be out itself */
   warploom_matrix out;  /* (M, N): pairs of values are aligned */
-  const void* bias;     /* (N), 16-byte aligned, or null */
+  const void* bias;     /* (N), 16-byte aligned, or null; of a's dtype, for FLOAT8_E4M3 of out's, or BFLOAT16 where
+                         * that is FLOAT32 */
   double alpha;
-  double beta; /* of c */
+  double beta;          /* of c */
+  const float* scale_a; /* one value on the device, or null for 1; with FLOAT8_E4M3 only */
+  const float* scale_b;
 } warploom_gemm;
 
 /* "0.1.0" */
@@ -224,6 +242,14 @@ WARPLOOM_API int warploom_run(const warploom_attention* call);
 WARPLOOM_API int warploom_warmup(const warploom_attention* call);
 /* What warploom_run would do, as JSON (docs/cli.md, explain). Text is released by warploom_free. */
 WARPLOOM_API int warploom_explain(const warploom_attention* call, char** text);
+/* What a score function is taken for, as JSON: {"score", "slope", "derived": bool, "parameters": [names]}; an error
+ * marks the place in the text. Text is released by warploom_free. */
+WARPLOOM_API int warploom_describe_score(const warploom_function* function, char** text);
+/* The same of a mask function: {"mask", "intervals": n, "by_head": bool, "parameters": [names]}. */
+WARPLOOM_API int warploom_describe_mask(const warploom_function* function, char** text);
+/* A score function's values and slopes (null: not wanted) at `count` points, as the CPU back end computes them. */
+WARPLOOM_API int warploom_evaluate_score(const warploom_function* function, const float* z, int64_t count,
+                                         float* values, float* slopes);
 /* Fills *call with zeros and the defaults: version, sizes, one product, alpha = 1. */
 WARPLOOM_API void warploom_gemm_init(warploom_gemm* call);
 /* Checks a product and queues it on its stream. Needs a GPU of compute capability 9.0. */

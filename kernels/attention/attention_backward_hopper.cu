@@ -14,6 +14,7 @@
 #include "attention/hopper_backward_producer.h"
 #include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
+#include "attention/hopper_backward_steps.h"
 #include "attention/hopper_store.h"
 #include "geometry/wgmma_descriptor.h"
 #include "ptx/fence.h"
@@ -29,10 +30,6 @@ static_assert(kConfig.head_dim <= (kQueries == 128 ? 64 : 128));
 // A gradient's tile is the one that dQ is computed from, which float16 with its exponents is not.
 static_assert(kConfig.dense_bias ? kConfig.bfloat16 && kConfig.accumulate_dq : !kConfig.bias_gradient);
 
-/// A consumer's part of dQ is 64 queries, or of 64 queries a panel of columns, or half of one. Columns past the head's
-/// end are zeros of K's, and not added.
-constexpr bool kDqByRows = kQueries == 128;
-constexpr int kDqColumns = kDqByRows ? kConfig.head_dim : kConfig.head_dim > geometry::kPanelColumns ? 64 : 32;
 constexpr int kDqGradientStep = kDqByRows ? 64 * kRowBytes : 0;  // bytes of dS from one consumer's part to the other's
 constexpr int kDqKeyStep = kDqByRows ? 0 : kDqColumns == 64 ? kKeys * kRowBytes : kDqColumns * 2;  // bytes of K
 
@@ -138,11 +135,23 @@ struct Consumer {
     }
   }
 
+  /// The warp's dS of some queries into the score tile.
+  template <int Rows>
+  __device__ __forceinline__ void write_scores(const PackedScores<Rows>& ds, int first_query) const {
+    const int warp = thread_of_warpgroup() / 32;
+    store_transposed(shared.score_tile(score_at.slot()), kQueries, first_query, who * 64 + warp * 16, ds);
+  }
+  __device__ __forceinline__ void publish_scores() const {
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared.scores.publish(score_at);
+  }
+
   /// The warp's part of dS to both consumers.
   __device__ __forceinline__ void hand_over(const PackedScores<kQueries>& ds) {
     const int warp = thread_of_warpgroup() / 32, buffer = score_at.slot();
     shared.scores.wait_empty(score_at);
-    store_transposed(shared.score_tile(buffer), kQueries, 0, who * 64 + warp * 16, ds);
+    write_scores<kQueries>(ds, 0);
     if constexpr (!kConfig.bfloat16) {
       if (threadIdx.x % 32 == 0) shared.exponent(buffer, who * 4 + warp) = exponents.gradient;
     }
@@ -152,9 +161,7 @@ struct Consumer {
         shared.bias_note(buffer, who).head = shared.bias_note(at.slot()).head;
       }
     }
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) shared.scores.publish(score_at);
+    publish_scores();
   }
 
   /// The words of the keys that the warp's are among (for_each_visible).
@@ -190,20 +197,8 @@ struct Consumer {
     }
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
 
-    // HSTU's function of 0 is 0, and its form, exact or not, must not depend on an R that is invisible.
-    constexpr bool kMaskedFirst = kConfig.dense_bias && !kConfig.softmax;
-    bool is_hiding = false;
-    if constexpr (kConfig.dense_bias) {
-      is_hiding = add_bias(params.backward.call, here.bias(stage), who * 64 + warp * 16, s);
-      if (kMaskedFirst && (flags & kQueryTileMasked) != 0)
-        hide_invisible(visible_of(stage, warp), warp % 2 * 16, s, dp);
-    }
-    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kConfig.dense_bias>(
+    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, false>(
         params.backward.call, s, dp, shared.row_terms(stage));
-    if constexpr (kConfig.dense_bias) {
-      if (is_hiding) hide_masked(here.bias(stage), who * 64 + warp * 16, s, dp);
-      if constexpr (kConfig.bias_gradient && !kConfig.softmax) scale_all(flat(dp), params.backward.bias_factor);
-    }
     PackedScores<kQueries> p, ds;
     const bool is_masked = (flags & kQueryTileMasked) != 0;
     const uint32* const visible = visible_of(stage, warp);
@@ -216,7 +211,7 @@ struct Consumer {
     }
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
-    if constexpr (kConfig.bfloat16 && !kMaskedFirst) {
+    if constexpr (kConfig.bfloat16) {
       if (is_masked)
         for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
           p[k][i] &= mask;
@@ -246,7 +241,6 @@ struct Consumer {
     } else {
       const ScoreRing::Cursor before = score_at.before();
       shared.scores.wait_full(before);
-      if constexpr (kConfig.bias_gradient) store_bias_gradient(before);
       float dq[kDqColumns / 2];
       issue_dq<kKeys / 16>(dq, before.slot());
       ptx::wgmma_wait_group<1>(dk, dv);
@@ -258,6 +252,17 @@ struct Consumer {
     at.advance();
     score_at.advance();
     return dq_tile;
+  }
+
+  template <bool IsFirst>
+  __device__ __forceinline__ int step_of_form(int flags, int dq_tile_before) {
+    if constexpr (!kOverlaps) {
+      return step<IsFirst>(flags, dq_tile_before);
+    } else if constexpr (kDqByRows) {
+      return step_in_halves<IsFirst>(*this, flags, dq_tile_before);
+    } else {
+      return overlapped_step<IsFirst>(*this, flags, dq_tile_before);
+    }
   }
 
   /// Multiplies this consumer's keys by alpha / 2, a power of two, where they lie. dQ's factor lacks it then.
@@ -315,11 +320,11 @@ struct Consumer {
       exponents = {};
       shared.keys.wait_full(key_at);
       if constexpr (kConfig.scaled_key) scale_keys();
-      int dq_tile = step<true>(flags, 0);
+      int dq_tile = step_of_form<true>(flags, 0);
       while ((flags & kQueryTileLast) == 0) {
         shared.tiles.wait_full(at);
         flags = shared.note(at.slot()).flags;
-        dq_tile = step<false>(flags, dq_tile);
+        dq_tile = step_of_form<false>(flags, dq_tile);
       }
       if constexpr (kConfig.accumulate_dq) finish_dq(dq_tile);
       shared.keys.release(key_at);
@@ -333,11 +338,13 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void run() {
+    if (who == kConfig.consumers - 1) pass_turn(who);
     for (;; item_at.advance()) {
       shared.items.wait_full(item_at);
-      if (shared.item(item_at.slot()).is_end) return;
+      if (shared.item(item_at.slot()).is_end) break;
       walk();
     }
+    if (who == 0) take_turn(who);  // the barriers end as they began
   }
 };
 
@@ -361,7 +368,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   __syncthreads();
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == kConfig.consumers) {
-    ptx::setmaxnreg_dec<40>();
+    ptx::setmaxnreg_dec<kSplits && !kConfig.dense_bias ? 24 : 40>();
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
@@ -375,7 +382,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
       clearer.run();
     }
   } else {
-    ptx::setmaxnreg_inc<232>();
+    ptx::setmaxnreg_inc<kSplits && !kConfig.dense_bias ? 240 : 232>();
     Consumer consumer{params, shared, warpgroup};
     consumer.run();
   }

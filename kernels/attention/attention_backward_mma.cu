@@ -6,7 +6,7 @@
 // is too wide for one warp's registers several share their keys: each computes the scores of a part of the queries,
 // they exchange P and dS through shared memory, and each sums a part of the columns. dQ += dS K needs the dS of all
 // warps: it is computed one tile late, behind the barrier that the next tile needs anyway, and added in global memory.
-// A bias is read, and its gradient written, by the warp that owns the keys and for its part of the queries.
+// A bias is read, and its gradient written or added up, by the warp that owns the keys and for its part of the queries.
 //
 // The text before this file defines warploom::kConfig, a BackwardConfig.
 #include "attention/backward_bias.h"
@@ -185,26 +185,40 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
     Scores s, dp;
     products<column_blocks(kConfig.head_dim, 1)>(s, KeyReader(here + kMap.key, warp_key()),
                                                  QueryReader(queries, warp_part() * kWarpQueries));
+    bool masks = false;
+    if constexpr (kEarlyBias) masks = add_bias(p.call, bias, tile, s);
     products<column_blocks(kConfig.value_dim, 1)>(dp, KeyReader(here + kMap.value, warp_key()),
                                                   QueryReader(douts, warp_part() * kWarpQueries));
-    bool masks = false;
-    if constexpr (kBiased) masks = add_bias(p.call, bias, tile, s);
+    if constexpr (kBiased && !kEarlyBias) masks = add_bias(p.call, bias, tile, s);
     const int terms_of_query = kConfig.softmax ? 2 : 1;
-    apply_score(p.call, s, dp,
+    apply_score(p, s, dp,
                 reinterpret_cast<const float*>(shared + kMap.row_terms + stage * kMap.row_terms_bytes) +
                     warp_part() * kWarpQueries * terms_of_query);
     apply_mask(s, dp, reinterpret_cast<const uint32*>(shared + kMap.visible + stage * kMap.visible_bytes),
                reinterpret_cast<const int*>(shared + kMap.whole) + stage * kQueryWords);
+    const auto take_bias_gradient = [&] {
+      if constexpr (kBiased) {
+        bias.take_gradient(tile, dp);
+        if constexpr (kConfig.stages == 2) load_bias(next);
+      }
+    };
+    const auto add_to_dv = [&](const Packed& p16) {
+      accumulate<kValueColumns>(dv, p16, KeyReader(here + kMap.probabilities, warp_key()),
+                                ColumnReader<kConfig.query_rows, kValueColumns>(douts, warp_part()));
+    };
     if constexpr (kBiased) {
       if (masks) hide_masked(bias, tile, s, dp);
-      bias.write_gradient(tile, dp);
-      if constexpr (kConfig.stages == 2) load_bias(next);
     }
+    Packed p16, ds16;
+    if constexpr (kEarlyDv) {
+      pack_all(p16, s);
+      add_to_dv(p16);
+    }
+    take_bias_gradient();
     if constexpr (!kConfig.bfloat16) {
       fit_float16(s, dp, dk, dv, exponents, reinterpret_cast<float*>(shared + kMap.maxima));
     }
-    Packed p16, ds16;
-    pack_all(p16, s);
+    if constexpr (!kEarlyDv) pack_all(p16, s);
     pack_all(ds16, dp);
     if constexpr (kSharing > 1) store_scores(here + kMap.probabilities, p16);
     if constexpr (kSharing > 1 || kConfig.accumulate_dq) store_scores(score_gradient, ds16);
@@ -213,8 +227,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
       ptx::named_barrier_sync(pipeline::kFirstKeyGroupId + static_cast<int>(threadIdx.x) / 32 / kSharing,
                               kSharing * 32);
     }
-    accumulate<kValueColumns>(dv, p16, KeyReader(here + kMap.probabilities, warp_key()),
-                              ColumnReader<kConfig.query_rows, kValueColumns>(douts, warp_part()));
+    if constexpr (!kEarlyDv) add_to_dv(p16);
     accumulate<kKeyColumns>(dk, ds16, KeyReader(score_gradient, warp_key()),
                             ColumnReader<kConfig.query_rows, kKeyColumns>(queries, warp_part()));
     if (kConfig.accumulate_dq && n > 0 && late) add_dq_before();
@@ -224,6 +237,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
     }
   }
 
+  bias.finish();
   float dk_factor = p.score_factor, dv_factor = p.probability_factor;
   if constexpr (!kConfig.bfloat16) {
     dk_factor *= power_of_two(exponents.gradient);
@@ -237,7 +251,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
                                work);
   store_rows<kConfig.value_dim>(rows_of(p.dvalue, work.sequence, work.tensor_k + first_key, work.head),
                                 base + kMap.value, work);
-  if constexpr (kConfig.bias_gradient) {
+  if constexpr (writes_bias_gradient(kConfig)) {
     clear_unseen(bias, p.call.heads_per_key_head, work.mask.seqlen_q,
                  [&](QueryTile tile) { return Masking::walk(p, shared, work, keys).next(tile); });
   }
@@ -246,7 +260,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
 }  // namespace warploom
 
 extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks)
-    attention_backward(const __grid_constant__ warploom::BackwardParams params) {
+    attention_backward(const __grid_constant__ warploom::BackwardParamsOf<warploom::kConfig.user_score != 0> params) {
   extern __shared__ __align__(1024) unsigned char shared[];
   warploom::Work& work = *reinterpret_cast<warploom::Work*>(shared + warploom::kMap.work);
   if (threadIdx.x == 0) work = warploom::work_of(params.call, blockIdx.x, warploom::kConfig.key_rows);
@@ -256,9 +270,10 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConf
   // One tile a CTA when the schedule knew the longest sequence; a sequence longer than that takes more turns.
   // A bias's gradient may have columns past the keys.
   while (work.first_row < warploom::Bias::columns(params, shared, work)) {
-    if (!warploom::kConfig.bias_gradient || work.first_row < work.slot_k) {
+    constexpr bool kWrites = warploom::writes_bias_gradient(warploom::kConfig);
+    if (!kWrites || work.first_row < work.slot_k) {
       warploom::differentiate(params, shared, work);
-    } else if constexpr (warploom::kConfig.bias_gradient) {
+    } else if constexpr (kWrites) {
       warploom::clear_unseen(warploom::Bias(params, shared, work), params.call.heads_per_key_head, 0,
                              [](warploom::QueryTile) { return warploom::QueryTile{-1, 0}; });
     }

@@ -18,6 +18,7 @@ constexpr int kFours = kConfig.value_dim / 4;
 constexpr int kLanes = kFours <= 2 ? 2 : kFours <= 4 ? 4 : kFours <= 8 ? 8 : kFours <= 16 ? 16 : kFours <= 32 ? 32 : 64;
 constexpr int kGroups = kCombineThreads / kLanes;
 constexpr int kWarps = kCombineThreads / 32;
+constexpr int kMinBlocks = kFours <= 4 ? 3 : 4;  // of an SM: bounds the registers, which the shortest rows need more of
 static_assert(kCombineThreads >= kMostChunks, "a thread knows one chunk's terms");
 
 struct Shared {
@@ -121,7 +122,7 @@ __device__ __forceinline__ void combine(const SplitCall& p, Shared& shared, cons
 
 }  // namespace warploom
 
-extern "C" __global__ void __launch_bounds__(warploom::kCombineThreads)
+extern "C" __global__ void __launch_bounds__(warploom::kCombineThreads, warploom::kMinBlocks)
     attention_combine(const __grid_constant__ warploom::SplitCall params) {
   using namespace warploom;
   __shared__ Shared shared;

@@ -27,16 +27,17 @@ namespace warploom {
 /// Sets the scores that their row does not see.
 template <typename Row>
 __device__ __forceinline__ void apply_mask(WarpgroupScores<kKeys>& s, const Row (&rows)[2], int first_column) {
+  constexpr int kBlocksOfWord = 16;  // two columns each
 #pragma unroll
-  for (int word = 0; word < (kKeys + 31) / 32; ++word) {
+  for (int first = 0; first < kKeys / 8; first += kBlocksOfWord) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32 bits = rows[half].bits_by_shifts(first_column + 32 * word) >> (threadIdx.x % 4 * 2);
+      const uint32 bits = rows[half].own_bits_from(first_column + 8 * first + static_cast<int>(threadIdx.x % 4 * 2));
 #pragma unroll
-      for (int n = 0; n < 4 && word * 4 + n < kKeys / 8; ++n) {
-        float(&c)[4] = s[0][word * 4 + n];
-        c[2 * half] = select_by_bit(bits, 8 * n, c[2 * half], Rows::invisible());
-        c[2 * half + 1] = select_by_bit(bits, 8 * n + 1, c[2 * half + 1], Rows::invisible());
+      for (int n = 0; n < kBlocksOfWord && first + n < kKeys / 8; ++n) {
+        float(&c)[4] = s[0][first + n];
+        c[2 * half] = select_by_bit(bits, 2 * n, c[2 * half], Rows::invisible());
+        c[2 * half + 1] = select_by_bit(bits, 2 * n + 1, c[2 * half + 1], Rows::invisible());
       }
     }
   }
@@ -47,7 +48,7 @@ struct OutputRows {
   int lane;
   tile::GlobalRows to;  // the lane's first row
   int slots, used;      // rows that there are, and that are not 0
-  uint32 staging;       // kStagedPanels panels of shared memory
+  uint32 staging;       // a panel of shared memory
 };
 
 /// Stores the columns of O from panel First on: through shared memory, so that a lane stores 16 bytes of a row.
@@ -55,40 +56,36 @@ template <int First>
 __device__ __forceinline__ void store_panels(const OutputRows& rows, const float (&o)[kConfig.value_dim / 2],
                                              const float (&scale)[2]) {
   constexpr int kFirstBlock = First * geometry::kPanelChunks, kBlocks = kConfig.value_dim / 8 - kFirstBlock;
-  constexpr int kPanels = geometry::min_of(kStagedPanels, geometry::panels_of(kBlocks * 8));
   const int lane = rows.lane, chunk = lane % geometry::kPanelChunks;
   // Lane l gives stmatrix a row of block l / 8: two halves of the rows, two blocks of columns.
   const uint32 write = rows.staging + lane % 16 * geometry::kPanelRowBytes +
                        geometry::swizzled_chunk(lane % 8, lane / 16) * geometry::kChunkBytes;
 #pragma unroll
-  for (int n = 0; n < kPanels * geometry::kPanelChunks && n < kBlocks; n += 2) {
+  for (int n = 0; n < geometry::kPanelChunks && n < kBlocks; n += 2) {
     uint32 w[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = 4 * (kFirstBlock + n + i / 2) + i % 2 * 2;
       if (n + i / 2 < kBlocks) w[i] = ptx::pack<Element>(o[at] * scale[i % 2], o[at + 1] * scale[i % 2]);
     }
-    const uint32 panel = n / geometry::kPanelChunks * kStagedPanelBytes;
-    ptx::stmatrix_x4((write ^ n % geometry::kPanelChunks * geometry::kChunkBytes) + panel, w[0], w[1], w[2], w[3]);
-  }
-  // TMA will write here. Not after the stores to O, which the fence would wait for.
-  if constexpr (kStagesInQuery) ptx::fence_proxy_async_shared();
-  __syncwarp();
-#pragma unroll
-  for (int panel = 0; panel < kPanels; ++panel) {
-#pragma unroll
-    for (int i = 0; i < kWarpRows / 4; ++i) {
-      const int row = lane / 8 + 4 * i, block = panel * geometry::kPanelChunks + chunk;
-      const uint32 from = rows.staging + panel * kStagedPanelBytes + geometry::swizzled_offset(kWarpRows, row, chunk);
-      uint4 w{0, 0, 0, 0};
-      if (row < rows.used) w = ptx::load_shared_16(from);
-      if (row < rows.slots && block < kBlocks) {
-        *reinterpret_cast<uint4*>(rows.to.from(4 * i).data + (kFirstBlock + block) * geometry::kChunkBytes) = w;
-      }
-    }
+    ptx::stmatrix_x4(write ^ n * geometry::kChunkBytes, w[0], w[1], w[2], w[3]);
   }
   __syncwarp();
-  if constexpr (kBlocks > kPanels * geometry::kPanelChunks) store_panels<First + kPanels>(rows, o, scale);
+  // Every fourth row, the swizzle's bits of which differ from the first one's in one place.
+  const uint32 read = rows.staging + geometry::swizzled_offset(kWarpRows, lane / 8, chunk);
+  constexpr uint32 kFourRowsOn = 4 * geometry::kChunkBytes;
+  char* to = rows.to.data + (kFirstBlock + chunk) * geometry::kChunkBytes;
+#pragma unroll
+  for (int i = 0; i < kWarpRows / 4; ++i) {
+    const int row = lane / 8 + 4 * i;
+    const uint32 from = (i % 2 == 0 ? read : read ^ kFourRowsOn) + 4 * i * geometry::kPanelRowBytes;
+    uint4 w{0, 0, 0, 0};
+    if (row < rows.used) w = ptx::load_shared_16(from);
+    if (row < rows.slots && chunk < kBlocks) *reinterpret_cast<uint4*>(to) = w;
+    to += 4 * rows.to.row_stride_bytes;
+  }
+  __syncwarp();
+  if constexpr (kBlocks > geometry::kPanelChunks) store_panels<First + 1>(rows, o, scale);
 }
 
 /// Scales, rounds and stores a warp's 16 rows of O (zeros where the sequence has slots but no rows).
@@ -151,6 +148,7 @@ struct Consumer {
   const int who;
   const int elected;              // arrives on barriers for the warpgroup
   const int own_turn, next_turn;  // named barriers
+  const uint32 shared_low;        // of the descriptor of a tile at the start of shared memory
 
   ItemRing::Cursor item_at;
   QueryRing::Cursor query_at;
@@ -158,13 +156,14 @@ struct Consumer {
 
   Rows rows;           // of the current item
   Rows finished_rows;  // of the item whose last product is still to come; unused when it ends before `rows` is needed
-  float o[kConfig.value_dim / 2];  // 0 between items
+  float o[kConfig.value_dim / 2];
   uint32 p[kKeys / 16][4];
 
   ItemRing::Cursor finished_at;
   bool pending = false;         // P waits for its product with V, `valid_keys` rows of which are the sequence's
   bool finishing = false;       // that product (none when nothing is pending) ends the item in finished_at
   bool finished_empty = false;  // that item has seen nothing: its rows are 0
+  int has_sum = 0;              // O holds products of the item; else the next one starts it
   bool has_output = false;      // the current item has had a step
   int valid_keys = 0;
 
@@ -182,7 +181,7 @@ struct Consumer {
   /// Starts S = Q K^T.
   __device__ __forceinline__ void issue_scores(float (&s)[kKeys / 2], int slot) const {
     const uint32 query = geometry::descriptor_low(shared.query(query_at.slot(), who));
-    const uint32 key = geometry::descriptor_low(shared.key(0)) + slot * (kMap.key_bytes / geometry::kChunkBytes);
+    const uint32 key = shared_low + kMap.key / geometry::kChunkBytes + slot * (kMap.key_bytes / geometry::kChunkBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
@@ -197,19 +196,22 @@ struct Consumer {
   __device__ __forceinline__ void issue_output(KeyRing::Slot at) {
     shared.values.wait_full(at);
     if (!Plain && valid_keys < kKeys) zero_rows(shared.value(at.index), valid_keys, who);
-    const uint32 value = geometry::descriptor_low(shared.value(0), kKeys * geometry::kPanelRowBytes) +
-                         at.index * (kMap.value_bytes / geometry::kChunkBytes);
+    constexpr uint32 kFirst = geometry::descriptor_low(kMap.value, kKeys * geometry::kPanelRowBytes) -
+                              geometry::descriptor_low(0);  // another leading offset than shared_low's
+    const uint32 value = shared_low + kFirst + at.index * (kMap.value_bytes / geometry::kChunkBytes);
     ptx::wgmma_fence();  // after a branch, or ptxas adds its own and serialises
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      ptx::wgmma_rs<Element, kConfig.value_dim, true>(o, p[k], value + geometry::transposed_step(k * 16), true);
+      ptx::wgmma_rs<Element, kConfig.value_dim, true>(o, p[k], value + geometry::transposed_step(k * 16),
+                                                      k > 0 ? 1 : has_sum);
     }
     ptx::wgmma_commit_group();
+    has_sum = 1;
   }
 
   /// After S is there, and R has been read.
   __device__ __forceinline__ void release_key(KeyRing::Slot at) const {
-    if constexpr (kBiased) {
+    if constexpr (kConfig.dense_bias) {
       __syncwarp();
       if (threadIdx.x % 32 == 0) shared.keys.release(at);
     } else {
@@ -217,7 +219,7 @@ struct Consumer {
     }
   }
   __device__ __forceinline__ void release_query(int kind) const {
-    if (!kStagesInQuery && (kind & kLastTile) != 0 && elected) shared.queries.release(query_at);
+    if ((kind & kLastTile) != 0 && elected) shared.queries.release(query_at);
   }
 
   /// After O += P V has ended.
@@ -227,23 +229,15 @@ struct Consumer {
     pending = false;
   }
 
-  __device__ __forceinline__ void clear_output() {
-#pragma unroll
-    for (int i = 0; i < kConfig.value_dim / 2; ++i) o[i] = 0;
-  }
-
-  /// Writes the finished item's rows and lets it go, and its Q, unless that has been done.
+  /// Writes the finished item's rows and lets it go.
   __device__ __forceinline__ void end_item() {
     const int warp = ptx::in_register(threadIdx.x) % kWarpgroup / 32;
-    const QueryRing::Cursor query{finished_at.passed};  // an item has one Q
-    const uint32 staging = shared.staging(query.slot(), who, warp);
     store_output(call, o, kEndsItemFirst ? rows : finished_rows, finished_empty, shared.item(finished_at.slot()).work,
-                 who * kWarpgroupRows + warp * kWarpRows, staging);
+                 who * kWarpgroupRows + warp * kWarpRows, shared.staging(who, warp));
     shared.items.release(finished_at);
-    if constexpr (kStagesInQuery) shared.queries.release(query);
     finished_at.advance();
     finishing = false;
-    clear_output();
+    has_sum = 0;
     if constexpr (kEndsItemFirst) rows = Rows{};
   }
 
@@ -267,43 +261,46 @@ struct Consumer {
     for (int i = 0; i < kConfig.value_dim / 2; ++i) o[i] *= rescale[i / 2 % 2];
   }
 
+  /// P of a key tile that all rows see whole, beside the product of the tile before.
+  __device__ __forceinline__ void plain_step(KeyRing::Slot key, KeyRing::Slot value) {
+    WarpgroupScores<kKeys> s;
+    float(&flat)[kKeys / 2] = reinterpret_cast<float(&)[kKeys / 2]>(s);
+    take_turn();
+    issue_scores(flat, key.index);
+    issue_output<true>(value);
+    pass_turn();
+    ptx::wgmma_wait_group<1>(flat);
+    if constexpr (kConfig.dense_bias) add_bias(s, call, shared.bias(key.index, who));
+    release_key(key);
+    if constexpr (!kConfig.dense_bias) Rows::template prepare<kKeys>(s, call);
+    float rescale[2];
+    const bool must_rescale = rows.template activate<kKeys>(s, call, rescale);
+    if (must_rescale) {
+      ptx::wgmma_wait_group<0>(o, flat);
+      rescale_output(rescale);
+    } else {
+      ptx::wgmma_wait_group<0>(o, flat);
+    }
+    if (elected) shared.values.release(value);
+    pack(flat);
+  }
+
   /// The steps over key tiles in the middle of an item that all rows see whole: where the time is spent. Ends at a tile
   /// of another kind.
   __device__ __forceinline__ void plain_steps() {
-    KeyRing::Slot value = value_at.place();
+    KeyRing::Slot value = value_at.place(), key = key_at.place();
     while (true) {
-      const KeyRing::Slot key = key_at.place();
       shared.keys.wait_full(key);
-      if (shared.note(key.index).kinds[who] != kPlainTile || !has_plain_bias(shared, key.index, who)) break;
-      WarpgroupScores<kKeys> s;
-      float(&flat)[kKeys / 2] = reinterpret_cast<float(&)[kKeys / 2]>(s);
-      take_turn();
-      issue_scores(flat, key.index);
-      issue_output<true>(value);
-      pass_turn();
-      if constexpr (kBiased) {
-        WarpgroupScores<kKeys> r;
-        const bool hides = read_bias<true>(r, call, shared, item_at.slot(), key.index, who);
-        ptx::wgmma_wait_group<1>(flat);
-        release_key(key);
-        add_bias(s, r, hides, call);
-      } else {
-        ptx::wgmma_wait_group<1>(flat);
-        release_key(key);
+      int left = shared.note(key.index).plain_tiles[who];
+      if (left == 0) break;
+      key_at.passed += left;
+      while (true) {
+        plain_step(key, value);
+        value = key;
+        key = key.next();
+        if (--left == 0) break;
+        shared.keys.wait_full(key);
       }
-      if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
-      float rescale[2];
-      const bool must_rescale = rows.template activate<kKeys>(s, call, rescale);
-      if (must_rescale) {
-        ptx::wgmma_wait_group<0>(o, flat);
-        rescale_output(rescale);
-      } else {
-        ptx::wgmma_wait_group<0>(o, flat);
-      }
-      if (elected) shared.values.release(value);
-      pack(flat);
-      value = key;
-      key_at.advance();
     }
     value_at = key_at.before();
     // As it was, said again: the loop need not keep registers for it.
@@ -322,14 +319,11 @@ struct Consumer {
     issue_scores(flat, key_at.slot());
     if constexpr (WithOutput) issue_output<false>(value_at.place());
     pass_turn();
-    WarpgroupScores<kKeys> r;
-    bool hides;
-    if constexpr (kBiased) hides = read_bias<false>(r, call, shared, item_at.slot(), key_at.slot(), who);
     ptx::wgmma_wait_group<WithOutput ? 1 : 0>(flat);
+    if constexpr (kConfig.dense_bias) add_bias(s, call, shared.bias(key_at.slot(), who));
     release_key(key_at.place());
     release_query(kind);
-    if constexpr (kBiased) add_bias(s, r, hides, call);
-    if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
+    if constexpr (!kConfig.dense_bias) Rows::template prepare<kKeys>(s, call);
     if ((kind & kMaskedTile) != 0) {
       const int row_of_tile = who * kWarpgroupRows + threadIdx.x % kWarpgroup / 32 * kWarpRows + threadIdx.x % 32 / 4;
       const Masking::Row seen[2] = {Masking::row(call, shared, item_at.slot(), row_of_tile),
@@ -410,7 +404,6 @@ struct Consumer {
 
   __device__ __forceinline__ void run() {
     if (who == kConfig.consumers - 1) pass_turn();
-    clear_output();
     for (bool more = true; more; item_at.advance()) {
       shared.items.wait_full(item_at);
       more = walk();
@@ -432,16 +425,15 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     ptx::tma_prefetch_map(&params.value);
   }
   if (threadIdx.x == 0) {
-    // The consumers and all warps of the producer that read items; the scheduler.
-    shared.items.init(kConfig.consumers * kWarpgroup + 32 + kBiasWarps * 32, 32);
-    shared.queries.init(kConfig.consumers * (kStagesInQuery ? kWarpgroup : 1), 32);
-    shared.keys.init(kConfig.consumers * kKeyReleases, kKeyPublications);
+    shared.items.init(kConfig.consumers * kWarpgroup + 32, 32);  // the consumers and the loader; the scheduler
+    shared.queries.init(kConfig.consumers, 32);
+    shared.keys.init(kConfig.consumers * kKeyReleases);
     shared.values.init(kConfig.consumers);
-    ptx::mbarrier_init(shared.request, 1);
+    for (int slot = 0; slot < kItemSlots; ++slot) ptx::mbarrier_init(shared.begun(slot), 1);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  constexpr RegisterBudget kBudget = register_budget(kConfig);
+  constexpr RegisterBudget kBudget = kRegisterBudgets[kConfig.consumers];
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == kConfig.consumers) {
     ptx::setmaxnreg_dec<kBudget.producer>();
@@ -453,18 +445,19 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     } else if (warp == 1) {
       Loader loader{params, shared, lane, {}, {}, {}};
       loader.run();
-    } else if constexpr (kBiased) {
-      bring_bias(params.call, shared, lane, warp - 2);
     }
   } else {
     ptx::setmaxnreg_inc<kBudget.consumer>();
     const int next = warpgroup + 1 == kConfig.consumers ? 0 : warpgroup + 1;
+    // By shuffle, or the compiler computes it again wherever it is needed.
+    const uint32 shared_low = __shfl_sync(kAllLanes, geometry::descriptor_low(shared.address), 0);
     Consumer consumer{params.call,
                       shared,
                       warpgroup,
                       ptx::in_register(threadIdx.x % kWarpgroup == 0),
                       ptx::in_register(pipeline::kFirstTurnId + warpgroup),
-                      ptx::in_register(pipeline::kFirstTurnId + next)};
+                      ptx::in_register(pipeline::kFirstTurnId + next),
+                      shared_low};
     consumer.run();
   }
 }

@@ -1,11 +1,13 @@
 // The bias in attention_backward_mma.cu, whose scores stand with keys along their rows: R is read beside each query
-// tile, and the gradient of a dense or packed one that is not broadcast is written as it comes.
+// tile, the gradient of a dense or packed one that is not broadcast is written as it comes, and those of tables are
+// added up.
 #pragma once
 
 #include "attention/backward_steps.h"
 #include "attention/bias_bucketed.h"
 #include "attention/bias_key_rows.h"
 #include "attention/bias_place.h"
+#include "attention/bias_table_totals.h"
 
 namespace warploom {
 
@@ -61,11 +63,12 @@ class StoredBias {
   __device__ __forceinline__ bool for_each(QueryTile tile, Function function) const {
     return Rows::for_each(own_tile(), part(places_.values, tile), function);
   }
-  __device__ __forceinline__ void write_gradient(QueryTile tile, const Scores& ds) const {
+  __device__ __forceinline__ void take_gradient(QueryTile tile, const Scores& ds) const {
     if constexpr (kConfig.bias_gradient) {
       Rows::write(own_tile(), part(places_.gradient, tile), ds, p_.bias_factor);
     }
   }
+  __device__ __forceinline__ void finish() const {}
   /// The gradient's query rows [begin, end) of a head become 0 for the CTA's keys.
   __device__ __forceinline__ void clear_gradient(int head, int begin, int end) const {
     if constexpr (kConfig.bias_gradient) {
@@ -97,12 +100,28 @@ class StoredBias {
   uint32 tile_;
 };
 
+/// Tables that are read only.
+class ReadTables : public BucketedBias<kWarpQueries, kWarpKeys, true, kSharing> {
+ public:
+  __device__ __forceinline__ ReadTables(const BackwardParams& p, const Work& work, unsigned char* shared,
+                                        unsigned char*)
+      : BucketedBias(p.call, work, BiasRows{}, shared) {}
+  __device__ __forceinline__ void change_head(int) const {}
+  __device__ __forceinline__ void add(const Scores&, int) const {}
+  __device__ __forceinline__ void flush() const {}
+};
+
 /// One from tables.
 class TableBias {
  public:
-  using Provider = BucketedBias<kWarpQueries, kWarpKeys, true, kSharing>;
+  using Provider = Either<kConfig.bias_gradient, TableTotals<kWarpQueries, kWarpKeys, kSharing>, ReadTables>::Type;
+  static constexpr int kReaderBytes =
+      static_cast<int>(sizeof(StagedTimes)) + kConfig.warps * static_cast<int>(sizeof(ReadTables::Warp));
   static_assert(kConfig.bias != BiasKind::bucketed ||
-                sizeof(StagedTimes) + kConfig.warps * sizeof(Provider::Warp) == bias_bytes(kConfig));
+                kReaderBytes + (kConfig.bias_gradient
+                                    ? kConfig.warps * static_cast<int>(sizeof(TableTotalsWarp<kWarpQueries, kWarpKeys>))
+                                    : 0) ==
+                    bias_bytes(kConfig));
 
   static __device__ __forceinline__ void prepare(const BackwardParams& p, unsigned char* shared, const Work& work) {
     reinterpret_cast<StagedTimes*>(shared + kMap.bias)->fill(p.call, work.head * p.call.heads_per_key_head);
@@ -113,23 +132,24 @@ class TableBias {
       : p_(p),
         work_(work),
         staged_(*reinterpret_cast<StagedTimes*>(shared + kMap.bias)),
-        provider_(p.call, work, BiasRows{}, shared + kMap.bias) {}
+        provider_(p, work, shared + kMap.bias, shared + kMap.bias + kReaderBytes) {}
 
   /// By all threads, before a tile: its head's table of times, where it is another head's.
   __device__ __forceinline__ void begin(QueryTile tile, bool other_head) {
     if (!other_head) return;
     staged_.fill(p_.call, query_head(tile));
+    provider_.change_head(query_head(tile));
     __syncthreads();
   }
-  __device__ __forceinline__ void start(QueryTile tile) {
-    provider_.start(tile.number * kConfig.query_rows + warp_part() * kWarpQueries + work_.mask.offset(),
-                    query_head(tile));
-  }
+  __device__ __forceinline__ void start(QueryTile tile) { provider_.start(first_column(tile), query_head(tile)); }
   template <typename Function>
-  __device__ __forceinline__ bool for_each(QueryTile, Function function) const {
+  __device__ __forceinline__ bool for_each(QueryTile, Function function) {
     return provider_.template for_each<kKeyBlocks>(function);
   }
-  __device__ __forceinline__ void write_gradient(QueryTile, const Scores&) const {}
+  __device__ __forceinline__ void take_gradient(QueryTile tile, const Scores& ds) {
+    provider_.add(ds, first_column(tile));
+  }
+  __device__ __forceinline__ void finish() { provider_.flush(); }
   __device__ __forceinline__ void clear_gradient(int, int, int) const {}
   static __device__ __forceinline__ long long columns(const BackwardParams&, unsigned char*, const Work& work) {
     return work.slot_k;
@@ -138,6 +158,10 @@ class TableBias {
  private:
   __device__ __forceinline__ int query_head(QueryTile tile) const {
     return work_.head * p_.call.heads_per_key_head + tile.head;
+  }
+  /// Of the warp's queries, in key coordinates.
+  __device__ __forceinline__ int first_column(QueryTile tile) const {
+    return tile.number * kConfig.query_rows + warp_part() * kWarpQueries + work_.mask.offset();
   }
 
   const BackwardParams& p_;
@@ -152,7 +176,8 @@ struct NoBias {
   __device__ __forceinline__ NoBias(const BackwardParams&, unsigned char*, const Work&) {}
   __device__ __forceinline__ void begin(QueryTile, bool) const {}
   __device__ __forceinline__ void start(QueryTile) const {}
-  __device__ __forceinline__ void write_gradient(QueryTile, const Scores&) const {}
+  __device__ __forceinline__ void take_gradient(QueryTile, const Scores&) const {}
+  __device__ __forceinline__ void finish() const {}
   __device__ __forceinline__ void clear_gradient(int, int, int) const {}
   static __device__ __forceinline__ long long columns(const BackwardParams&, unsigned char*, const Work& work) {
     return work.slot_k;
@@ -175,7 +200,7 @@ using Bias = BiasOf<kConfig.bias>::Type;
 
 /// s becomes what the biased score function takes (backward_score.h). Whether some R may be -inf.
 template <typename Bias>
-__device__ __forceinline__ bool add_bias(const AttentionCall& call, const Bias& bias, QueryTile tile, Scores& s) {
+__device__ __forceinline__ bool add_bias(const AttentionCall& call, Bias& bias, QueryTile tile, Scores& s) {
   const BiasedScale scale = biased_scale<kConfig.softmax>(call);
   return bias.for_each(tile, [&](int m, int n, int e, float r) { s[m][n][e] = scale.of(s[m][n][e], r); });
 }
@@ -198,7 +223,7 @@ __device__ __forceinline__ void clear_unseen(const Bias& bias, int heads, int ro
 
 /// P and dS of what R = -inf hides become 0.
 template <typename Bias>
-__device__ __forceinline__ void hide_masked(const Bias& bias, QueryTile tile, Scores& s, Scores& dp) {
+__device__ __forceinline__ void hide_masked(Bias& bias, QueryTile tile, Scores& s, Scores& dp) {
   bias.for_each(tile, [&](int m, int n, int e, float r) {
     if (r == ptx::minus_infinity()) s[m][n][e] = dp[m][n][e] = 0;
   });

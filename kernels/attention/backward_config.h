@@ -19,7 +19,8 @@ struct BackwardConfig {
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
   BiasKind bias = BiasKind::none;
-  bool bias_gradient = false;     ///< of a dense or packed bias, written as it comes: nothing of it is broadcast
+  /// Of a dense or packed bias: written as it comes, nothing of it is broadcast. Of tables: added in global memory.
+  bool bias_gradient = false;
   bool bias_aligned = true;       ///< rows of it and of its gradient start at multiples of 16 bytes
   bool accumulate_dq = true;      ///< else dQ is the work of another kernel
   bool vector_reduction = false;  ///< sm_90 on: four floats a reduction
@@ -30,6 +31,7 @@ struct BackwardConfig {
   int stages = 2;        ///< tiles of Q and dO in shared memory, 1 or 2
   int warps = 8;
   int min_blocks = 1;  ///< CTAs that an SM must hold: bounds the registers
+  int user_score = 0;  ///< HSTU: a user's function instead of silu: the host's number of it, for the kernel any but 0
 };
 
 WARPLOOM_HD constexpr int key_groups(const BackwardConfig& config) {
@@ -49,10 +51,15 @@ WARPLOOM_HD constexpr int bias_bytes(const BackwardConfig& config) {
     case BiasKind::rows32:
       return config.warps * queries * (4 * keys + 16);
     case BiasKind::bucketed:
-      return kStagedTimesBytes + config.warps * bucketed_warp_bytes(queries, keys);
+      return kStagedTimesBytes + config.warps * (bucketed_warp_bytes(queries, keys) +
+                                                 (config.bias_gradient ? table_totals_warp_bytes(queries, keys) : 0));
     default:
       return 0;
   }
+}
+/// Whether it writes a gradient for each pair.
+WARPLOOM_HD constexpr bool writes_bias_gradient(const BackwardConfig& config) {
+  return config.bias_gradient && config.bias != BiasKind::bucketed;
 }
 
 /// Byte offsets in dynamic shared memory.
@@ -126,6 +133,7 @@ struct BackwardDqConfig {
   int stages = 2;        ///< K and V tiles in shared memory; at most 2 with a bias
   int warps = 4;         ///< each owns 16 of the query rows
   int min_blocks = 1;
+  int user_score = 0;  ///< as in BackwardConfig
 };
 
 /// Bytes of shared memory for R beside tiles of query rows, 16 a warp.
@@ -213,8 +221,12 @@ struct BiasSums {
   float* position_gradient = nullptr;   ///< (heads or 1, num_positions); null: not wanted
   float* time_gradient = nullptr;       ///< (heads or 1, num_times)
   int position_heads = 1, time_heads = 1;
-  long long record_bytes = 0;  ///< bucketed: of scratch memory
+  long long record_bytes = 0;  ///< bucketed, by a kernel of its own: of scratch memory
   float* records = nullptr;    ///< TableRecords
+  /// Bucketed, added by the main kernel: scratch memory, cleared before; the position table's and then the time
+  /// table's.
+  long long position_totals = 0, time_totals = 0;
+  float* totals = nullptr;
 };
 
 /// The argument of every backward kernel.

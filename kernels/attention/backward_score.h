@@ -4,6 +4,7 @@
 
 #include "attention/silu.h"
 #include "attention/softmax.h"
+#include "attention/user_score.h"
 #include "ptx/math.h"
 
 namespace warploom {
@@ -26,11 +27,27 @@ __device__ __forceinline__ void hstu_slope_exact(float h, float& s, float& dp) {
   dp *= slope + slope;
 }
 
+/// The same in two parts: returns silu(z) and puts 2 silu'(z), less 1 in the first form, where h was.
+__device__ __forceinline__ float hstu_parts(float& h) {
+  const float t = ptx::tanh_approx(h), p = fmaf(h, t, h);
+  h = fmaf(-p, t, p) + t;
+  return p;
+}
+__device__ __forceinline__ float hstu_parts_exact(float& h) {
+  float p = h, factor = 1;
+  hstu_slope_exact(h, p, factor);
+  h = factor;
+  return p;
+}
+
 /// s: becomes P; dp: becomes P (dp - delta). The difference comes before the factor log2(e): where scores are large it
 /// is exact, and what is rounded is small.
 __device__ __forceinline__ void softmax_slope(float alpha, float lse, float delta, float& s, float& dp) {
   s = ptx::ex2_approx(fmaf(s, alpha, -lse) * kLog2E);
   dp = s * (dp - delta);
+}
+__device__ __forceinline__ float softmax_probability(float alpha, float lse, float s) {
+  return ptx::ex2_approx(fmaf(s, alpha, -lse) * kLog2E);
 }
 
 /// The same under c tanh(x / c), scale_over_cap = alpha / c.
@@ -117,6 +134,24 @@ __device__ __forceinline__ void apply_hstu(float alpha, float (&s)[M][N][4], flo
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         for (int i = 0; i < 4; ++i) hstu_slope(s[m][n][i], s[m][n][i], dp[m][n][i]);
+      }
+    }
+  }
+}
+
+/// The same by a user's function (user_score.h).
+template <typename Function, bool Halved, int M, int N>
+__device__ __forceinline__ void apply_user_score(const UserBackwardParams& p, float (&s)[M][N][4],
+                                                 float (&dp)[M][N][4]) {
+#pragma unroll
+  for (int m = 0; m < M; ++m) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      for (int i = 0; i < 4; ++i) {
+        const float z = Halved ? s[m][n][i] + s[m][n][i] : s[m][n][i] * p.call.alpha;
+        float slope;
+        Function::value_and_slope(z, p.score_parameters, s[m][n][i], slope);
+        dp[m][n][i] *= slope + slope;
       }
     }
   }

@@ -40,7 +40,13 @@ constexpr bool kOddColumns = kSharing > 1 && kConfig.head_dim <= 128 && kConfig.
                              (kConfig.head_dim % 64 != 0 || kConfig.value_dim % 64 != 0);
 constexpr bool kBiased = kConfig.bias != BiasKind::none;
 constexpr bool kFewRegisters = kConfig.interval_mask || !kConfig.bfloat16 || kConfig.softcap || kOddColumns;
-constexpr int kUnroll = kFewRegisters ? 2 : 16;
+constexpr bool kFewestRegisters =
+    kConfig.softcap && !kConfig.accumulate_dq && kConfig.head_dim <= 64 && kConfig.value_dim <= 64;
+constexpr int kUnroll = kFewestRegisters ? 1 : kFewRegisters ? 2 : 16;
+// Tables, with their gradients: R is added before dP is there, and P goes into dV before dS is taken back, for their
+// registers.
+constexpr bool kEarlyBias = kConfig.bias == BiasKind::bucketed && kConfig.bias_gradient;
+constexpr bool kEarlyDv = kEarlyBias && kSharing == 1 && kConfig.bfloat16;
 constexpr int kDqUnroll = kFewRegisters || kConfig.head_dim > 128 ? 1 : 4;
 static_assert(kKeyBlocks == 1 || kKeyBlocks == 2);
 static_assert(key_groups(kConfig) * kSharing == kConfig.warps && kWarpQueries % 16 == 0);
@@ -143,7 +149,8 @@ __device__ __forceinline__ int warp_part(int thread = threadIdx.x) {
 
 /// From S, with its bias already (backward_bias.h), and dP to P and dS. terms: of the warp's first query, in shared
 /// memory (BackwardSharedMap::row_terms).
-__device__ __forceinline__ void apply_score(const AttentionCall& call, Scores& s, Scores& dp, const float* terms) {
+__device__ __forceinline__ void apply_score(const BackwardParams& p, Scores& s, Scores& dp, const float* terms) {
+  const AttentionCall& call = p.call;
   const int lane = threadIdx.x % 32;
   if constexpr (kConfig.softmax) {
     apply_softmax<kConfig.softcap>(score_scale<kBiased>(call), s, dp, [&](int, int n, int i) {
@@ -151,7 +158,11 @@ __device__ __forceinline__ void apply_score(const AttentionCall& call, Scores& s
       return i % 2 == 0 ? float2{rows.x, rows.y} : float2{rows.z, rows.w};
     });
   } else {
-    apply_hstu<!kConfig.bfloat16, kBiased>(call.alpha, s, dp);
+    if constexpr (kConfig.user_score != 0) {
+      apply_user_score<ScoreExpression, kBiased>(static_cast<const UserBackwardParams&>(p), s, dp);
+    } else {
+      apply_hstu<!kConfig.bfloat16, kBiased>(call.alpha, s, dp);
+    }
     if (call.divisor_rows == nullptr) return;
 #pragma unroll
     for (int n = 0; n < kQueryBlocks; ++n) {

@@ -58,7 +58,7 @@ __device__ __forceinline__ float share_of(const BackwardParams& p, const Entry& 
 
 }  // namespace warploom
 
-extern "C" __global__ void __launch_bounds__(warploom::kTableSumsThreads)
+extern "C" __global__ void __launch_bounds__(warploom::kTableSumsThreads, 8)
     backward_table_sums(const __grid_constant__ warploom::BackwardParams params) {
   using namespace warploom;
   __shared__ float parts[kTableSumsThreads / 32];

@@ -41,8 +41,8 @@ struct alignas(16) BucketedWarp {
 /// thresholds every element is compared with; only near the diagonal each element searches.
 ///
 /// KeyRows: keys stand along the rows of the scores and queries along their columns, as in the backward pass. Sharing:
-/// so many neighbouring warps have the same rows.
-template <int TileColumns, int WarpRows, bool KeyRows = false, int Sharing = 1>
+/// so many neighbouring warps have the same rows. AllStaged: no table of times is larger than StagedTimes holds.
+template <int TileColumns, int WarpRows, bool KeyRows = false, int Sharing = 1, bool AllStaged = false>
 class BucketedBias {
  public:
   using Warp = BucketedWarp<TileColumns, WarpRows>;
@@ -171,7 +171,7 @@ class BucketedBias {
   }
 
   /// Whether the table of times is too large to be staged.
-  __device__ __forceinline__ bool large() const { return bias_.num_times > StagedTimes::kMost + 1; }
+  __device__ __forceinline__ bool large() const { return !AllStaged && bias_.num_times > StagedTimes::kMost + 1; }
   __device__ __forceinline__ TimeBuckets buckets_of_times() const {
     if (large()) return TimeBuckets::of(bias_);
     return {staged_.thresholds, StagedTimes::kMost, false};
@@ -329,27 +329,35 @@ class BucketedBias {
     return warp_.window + (WarpRows - 1) - lane / 4 + lane % 4 * 2;
   }
 
+  template <int Rows, typename Time>
+  __device__ __forceinline__ void times_of_rows(Time (&rows)[Rows]) const {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) rows[r] = relative<Time>(warp_.row_times[8 * r + threadIdx.x % 32 / 4]);
+  }
+  /// |time of row - time of column| for the elements of block column n.
+  template <int Rows, typename Time, typename Difference>
+  __device__ __forceinline__ void differences(const Time (&rows)[Rows], int n, Difference (&d)[2 * Rows]) const {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const auto column = relative<Time>(warp_.column_times[8 * n + threadIdx.x % 32 % 4 * 2 + e]);
+#pragma unroll
+      for (int r = 0; r < Rows; ++r) d[2 * r + e] = difference(rows[r], column);
+    }
+  }
+
   /// function(i, n, value): element i % 4 of block (i / 4, n), and what values_of makes of its difference.
   template <int Blocks, typename Time, typename Value, typename Function, typename Values>
   __device__ __forceinline__ void visit_differences(Function function, const Values& values_of) const {
-    constexpr int kRows = 2 * Blocks;
-    const int lane = threadIdx.x % 32;
-    Time rows[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) rows[r] = relative<Time>(warp_.row_times[8 * r + lane / 4]);
+    Time rows[2 * Blocks];
+    times_of_rows(rows);
 #pragma unroll
     for (int n = 0; n < TileColumns / 8; ++n) {
-      decltype(difference(Time(), Time())) d[2 * kRows];
-      Value values[2 * kRows];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const auto column = relative<Time>(warp_.column_times[8 * n + lane % 4 * 2 + e]);
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) d[2 * r + e] = difference(rows[r], column);
-      }
+      decltype(difference(Time(), Time())) d[4 * Blocks];
+      Value values[4 * Blocks];
+      differences(rows, n, d);
       values_of(d, values);
 #pragma unroll
-      for (int i = 0; i < 2 * kRows; ++i) function(i, n, values[i]);
+      for (int i = 0; i < 4 * Blocks; ++i) function(i, n, values[i]);
     }
   }
 

@@ -1,13 +1,14 @@
 // Gradients of a bucketed bias's tables: dS summed by position and by bucket, a warp at a time, in an order that never
-// changes.
+// changes (what becomes of a warp's sums is its kernel's to say).
 #pragma once
 
 #include "attention/bias_bucketed.h"
 
 namespace warploom {
 
-/// A sum for each lane and each of 32 buckets, in two pieces of shared memory of 2 KiB.
+/// A sum for each lane and each of some buckets: 32 of them in two pieces of shared memory of 2 KiB ...
 struct LaneSums {
+  static constexpr int kBuckets = 32;
   float* first;
   int second;  // floats from one to the other
 
@@ -15,15 +16,23 @@ struct LaneSums {
     return first + (bucket < 16 ? 0 : second) + bucket % 16 * 32 + lane;
   }
 };
+/// ... or as many as one piece holds.
+template <int Buckets>
+struct LaneSumsInOne {
+  static constexpr int kBuckets = Buckets;
+  float* first;
+
+  __device__ __forceinline__ float* at(int bucket, int lane) const { return first + bucket * 32 + lane; }
+};
 
 /// The provider that also takes dS back.
-template <int TileColumns, int WarpRows>
-class BucketedGradient : public BucketedBias<TileColumns, WarpRows> {
+template <int TileColumns, int WarpRows, bool KeyRows = false, int Sharing = 1, bool AllStaged = false>
+class BucketedGradient : public BucketedBias<TileColumns, WarpRows, KeyRows, Sharing, AllStaged> {
  public:
-  using Base = BucketedBias<TileColumns, WarpRows>;
+  using Base = BucketedBias<TileColumns, WarpRows, KeyRows, Sharing, AllStaged>;
   using Base::Base;
-  using DS = float[1][TileColumns / 8][4];
-  static_assert(WarpRows == 16);
+  static constexpr int kBlocks = WarpRows / 16;
+  using DS = float[kBlocks][TileColumns / 8][4];
 
   template <int Blocks, typename Function>
   __device__ __forceinline__ bool for_each(Function function) {
@@ -32,39 +41,47 @@ class BucketedGradient : public BucketedBias<TileColumns, WarpRows> {
   }
 
   /// After for_each: adds ds to sums[bucket - first] of its pairs, as far as that is in [0, count). sums: of the warp.
-  /// lanes: the warp's for now.
-  __device__ __forceinline__ void add_times(const DS& ds, float* sums, const LaneSums& lanes, int first,
-                                            int count) const {
+  /// lanes: the warp's for now. Whether they were used.
+  template <typename Lanes>
+  __device__ __forceinline__ bool add_times(const DS& ds, float* sums, const Lanes& lanes, int first, int count) const {
+    static_assert(Lanes::kBuckets <= 32);
     const typename Base::Range range = seen_.range;
+    bool used = false;
     if (range.low == range.high) {
       float total = 0;
 #pragma unroll
-      for (int n = 0; n < TileColumns / 8; ++n) {
-        for (const float x : ds[0][n]) total += x;
+      for (int m = 0; m < kBlocks; ++m) {
+#pragma unroll
+        for (int n = 0; n < TileColumns / 8; ++n) {
+          for (const float x : ds[m][n]) total += x;
+        }
       }
       add_one(total, sums, range.low - first, count);
     } else if (!this->large() && seen_.small && range.high - range.low <= Base::kMostCompared) {
       add_few(ds, range, sums, first, count);
     } else {
-      for (int base = range.low; base <= range.high; base += kAtOnce) {
+      used = true;
+#pragma unroll 1
+      for (int base = range.low; base <= range.high; base += Lanes::kBuckets) {
         add_many(ds, base, lanes);
         __syncwarp();
         // Lane by lane from another place on, so that the lanes meet in no bank.
         const int lane = threadIdx.x % 32;
-        float total = 0;
+        if (lane < Lanes::kBuckets) {
+          float total = 0;
 #pragma unroll 8
-        for (int n = 0; n < 32; ++n) total += *lanes.at(lane, (lane + n) % 32);
-        const int at = base + lane - first;
-        if (base + lane <= range.high && at >= 0 && at < count) sums[at] += total;
+          for (int n = 0; n < 32; ++n) total += *lanes.at(lane, (lane + n) % 32);
+          const int at = base + lane - first;
+          if (base + lane <= range.high && at >= 0 && at < count) sums[at] += total;
+        }
         __syncwarp();
       }
     }
     __syncwarp();
+    return used;
   }
 
  private:
-  static constexpr int kAtOnce = 32;
-
   /// The sum of all lanes' values, to one entry.
   static __device__ __forceinline__ void add_one(float value, float* sums, int at, int count) {
 #pragma unroll
@@ -96,10 +113,10 @@ class BucketedGradient : public BucketedBias<TileColumns, WarpRows> {
       nearby.thresholds[k] = range.low + k < range.high ? this->staged_.small[range.low + k] : 0xffffffffu;
     }
     float totals[Base::kMostCompared + 1] = {};
-    this->template visit_differences<1, int, int>(
+    this->template visit_differences<kBlocks, int, int>(
         [&](int i, int n, int bucket) {
 #pragma unroll
-          for (int k = 0; k <= Base::kMostCompared; ++k) totals[k] += bucket == k ? ds[0][n][i] : 0.0f;
+          for (int k = 0; k <= Base::kMostCompared; ++k) totals[k] += bucket == k ? ds[i / 4][n][i % 4] : 0.0f;
         },
         nearby);
 #pragma unroll
@@ -108,25 +125,46 @@ class BucketedGradient : public BucketedBias<TileColumns, WarpRows> {
     }
   }
 
-  /// Sums of each lane of its own for the buckets [base, base + kAtOnce).
-  __device__ __forceinline__ void add_many(const DS& ds, int base, const LaneSums& lanes) const {
+  /// Sums of each lane of its own for the buckets [base, base + Lanes::kBuckets).
+  template <typename Lanes>
+  __device__ __forceinline__ void add_many(const DS& ds, int base, const Lanes& lanes) const {
     const int lane = threadIdx.x % 32;
 #pragma unroll 4
-    for (int k = 0; k < kAtOnce; ++k) *lanes.at(k, lane) = 0;
-    const auto add = [&](int i, int n, int bucket) {
-      const int k = bucket - base;
-      if (k >= 0 && k < kAtOnce) *lanes.at(k, lane) += ds[0][n][i];
-    };
+    for (int k = 0; k < Lanes::kBuckets; ++k) *lanes.at(k, lane) = 0;
     if (this->large()) {
       const TimeBuckets buckets = this->buckets_of_times();
-      this->template visit_differences<1, long long, int>(add, typename Base::EachBucket{buckets, seen_.range});
+      add_each<long long>(ds, base, lanes, typename Base::EachBucket{buckets, seen_.range});
       return;
     }
     const typename Base::StagedBuckets search{this->staged_, seen_.range};
     if (seen_.small) {
-      this->template visit_differences<1, int, int>(add, search);
+      add_each<int>(ds, base, lanes, search);
     } else {
-      this->template visit_differences<1, long long, int>(add, search);
+      add_each<long long>(ds, base, lanes, search);
+    }
+  }
+
+  /// The columns' loop stays one: few tiles come here, and its code, eight times, would take the others' registers.
+  template <typename Time, typename Lanes, typename Buckets>
+  __device__ __forceinline__ void add_each(const DS& ds, int base, const Lanes& lanes,
+                                           const Buckets& buckets_of) const {
+    const int lane = threadIdx.x % 32;
+    Time rows[2 * kBlocks];
+    this->times_of_rows(rows);
+#pragma unroll 1
+    for (int n = 0; n < TileColumns / 8; ++n) {
+      decltype(Base::difference(Time(), Time())) d[4 * kBlocks];
+      int buckets[4 * kBlocks];
+      this->differences(rows, n, d);
+      buckets_of(d, buckets);
+#pragma unroll
+      for (int i = 0; i < 4 * kBlocks; ++i) {
+        float x = 0;
+#pragma unroll
+        for (int at = 0; at < TileColumns / 8; ++at) x = at == n ? ds[i / 4][at][i % 4] : x;
+        const int k = buckets[i] - base;
+        if (k >= 0 && k < Lanes::kBuckets) *lanes.at(k, lane) += x;
+      }
     }
   }
 

@@ -47,13 +47,12 @@ __device__ __forceinline__ bool add_bias(const AttentionCall& call, uint32 tile,
   return __any_sync(kAllLanes, smallest.x == ptx::minus_infinity() || smallest.y == ptx::minus_infinity());
 }
 
-/// P and dS of what R = -inf hides become 0.
-__device__ __forceinline__ void hide_masked(uint32 tile, int first_key, TransposedScores<kQueries>& s,
-                                            TransposedScores<kQueries>& dp) {
+/// P or dS of what R = -inf hides becomes 0.
+__device__ __forceinline__ void hide_masked(uint32 tile, int first_key, PackedScores<kQueries>& packed) {
   for_each_bias(tile, first_key, [&](int k, int i, uint32 pair) {
     const float2 r = ptx::unpack<Element>(pair);
-    if (r.x == ptx::minus_infinity()) pair_of(s, k, i)[0] = pair_of(dp, k, i)[0] = 0;
-    if (r.y == ptx::minus_infinity()) pair_of(s, k, i)[1] = pair_of(dp, k, i)[1] = 0;
+    if (r.x == ptx::minus_infinity()) packed[k][i] &= 0xffff0000u;
+    if (r.y == ptx::minus_infinity()) packed[k][i] &= 0x0000ffffu;
   });
 }
 

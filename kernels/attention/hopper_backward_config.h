@@ -25,6 +25,9 @@ struct HopperBackwardConfig {
   /// HSTU in bfloat16 with a power of two for alpha / 2: K is multiplied by it where it lies, which is exact, and not
   /// every score.
   bool scaled_key = false;
+  /// P is made before dP is there (bfloat16 without a softcap or divisors by row): consumers take registers for it that
+  /// a producer without lists of intervals or a bias can spare.
+  bool splits_scores = false;
   bool dense_bias = false;     ///< of q's type, bfloat16, in tiles by TMA beside those of Q
   bool bias_gradient = false;  ///< and its gradient, nothing of which is broadcast
 };

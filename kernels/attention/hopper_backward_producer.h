@@ -12,6 +12,7 @@
 #include "attention/bias_rows.h"
 #include "attention/hopper_backward_shared.h"
 #include "ptx/fence.h"
+#include "ptx/registers.h"
 #include "tile/tma_tile.h"
 
 namespace warploom {
@@ -98,7 +99,7 @@ struct Scheduler {
 
   /// Hands on the item in `at`, whose `work` is there, and waits until the loader has come to it.
   __device__ __forceinline__ void pass_on() {
-    if (lane == 0) {
+    if (ptx::lane_id() == 0) {  // asked for again: registers
       Item& item = shared.item(at.slot());
       Masking::prepare(item);
       // A jagged batch is one sequence of the maps.
@@ -118,31 +119,28 @@ struct Scheduler {
 
   __device__ __forceinline__ void run() {
     const AttentionCall& call = params.backward.call;
-    const long long items = call.schedule.items();
-    // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much further
-    // on.
-    const long long stride = static_cast<long long>(call.schedule.query_tiles) * kKeys;
-    for (long long index = blockIdx.x; index < items;) {
+    // What is needed from item to item is read again: the producer may have few registers.
+    for (unsigned index = blockIdx.x; index < static_cast<unsigned>(call.schedule.items());) {
       shared.items.wait_empty(at);
       if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kKeys);
       __syncwarp();
-      long long first_row = shared.item(at.slot()).work.first_row;
-      const long long end = end_of(shared.item(at.slot()).work);
-      while (first_row < end) {
+      for (;;) {
         const Work& work = shared.item(at.slot()).work;
+        if (work.first_row >= end_of(work)) break;
         pass_on();
-        first_row += stride;
-        if (first_row >= end) break;
         shared.items.wait_empty(at);
-        if (lane == 0) {
-          shared.item(at.slot()).work = work;
-          shared.item(at.slot()).work.first_row = first_row;
-        }
+        // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much
+        // further on.
+        Work& next = shared.item(at.slot()).work;
+        static_assert(kWorkBytes % 4 == 0 && kWorkBytes / 4 <= 32);
+        if (lane < kWorkBytes / 4) reinterpret_cast<int*>(&next)[lane] = reinterpret_cast<const int*>(&work)[lane];
+        __syncwarp();
+        if (lane == 0) next.first_row += static_cast<long long>(call.schedule.query_tiles) * kKeys;
         __syncwarp();
       }
       unsigned taken = 0;
       if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
-      index = static_cast<long long>(gridDim.x) + __shfl_sync(kAllLanes, taken, 0);
+      index = gridDim.x + __shfl_sync(kAllLanes, taken, 0);
     }
     shared.items.wait_empty(at);
     if (lane == 0) {

@@ -93,6 +93,12 @@ __device__ __forceinline__ void hide_invisible(const uint32* visible, int first_
   });
 }
 
+/// The same of packed ones.
+template <int Queries, typename... Packed>
+__device__ __forceinline__ void hide_packed(const uint32* visible, int first_bit, Packed&... packed) {
+  for_each_visible<Queries>(visible, first_bit, [&](int k, int i, uint32 mask) { ((packed[k][i] &= mask), ...); });
+}
+
 template <typename Element, int Blocks>
 __device__ __forceinline__ void pack_scores(uint32 (&packed)[Blocks / 2][4], float (&scores)[1][Blocks][4]) {
   const float(&x)[4 * Blocks] = flat(scores);
@@ -126,6 +132,83 @@ template <int Count>
 __device__ __forceinline__ void scale_all(float (&values)[Count], float factor) {
 #pragma unroll
   for (float& x : values) x *= factor;
+}
+
+/// apply_score for bfloat16, without a softcap or divisors by row, in two parts. Here P is made, and packed, from S,
+/// and S becomes dP's factor, or lacks 1 of it. Returns whether it is whole (HSTU, exact).
+template <bool Softmax, bool Halved, bool Biased, int Blocks>
+__device__ __forceinline__ bool apply_probability(const AttentionCall& call, float (&s)[1][Blocks][4],
+                                                  uint32 (&packed)[Blocks / 2][4], const float* terms) {
+  const auto pack_pair = [&](int n, int i, float low, float high) {
+    packed[n / 2][n % 2 * 2 + i / 2] = ptx::pack<ptx::Bfloat16>(low, high);
+  };
+  if constexpr (Softmax) {
+#pragma unroll
+    for (int n = 0; n < Blocks; ++n) {
+      const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + threadIdx.x % 4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        s[0][n][i] = softmax_probability(score_scale<Biased>(call).alpha, i % 2 == 0 ? rows.x : rows.z, s[0][n][i]);
+      }
+      pack_pair(n, 0, s[0][n][0], s[0][n][1]);
+      pack_pair(n, 2, s[0][n][2], s[0][n][3]);
+    }
+    return true;
+  } else {
+    if constexpr (!Halved && !Biased) scale_all(flat(s), 0.5f * call.alpha);
+    const bool exact = __any_sync(kAllLanes, any_below_tanh_limit(s));
+    if (exact) {
+#pragma unroll
+      for (int n = 0; n < Blocks; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+          const float low = hstu_parts_exact(s[0][n][i]), high = hstu_parts_exact(s[0][n][i + 1]);
+          pack_pair(n, i, low, high);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < Blocks; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+          const float low = hstu_parts(s[0][n][i]), high = hstu_parts(s[0][n][i + 1]);
+          pack_pair(n, i, low, high);
+        }
+      }
+    }
+    return exact;
+  }
+}
+
+/// HSTU: factor becomes all of `scale` times the slope.
+template <int Blocks>
+__device__ __forceinline__ void scale_slopes(bool is_whole, float scale, float (&factor)[1][Blocks][4]) {
+  const float addend = is_whole ? 0.0f : scale;
+  for (float& x : flat(factor)) x = fmaf(x, scale, addend);
+}
+
+/// The second part: dP becomes dS.
+template <bool Softmax, int Blocks>
+__device__ __forceinline__ void apply_slope(bool is_whole, const float (&factor)[1][Blocks][4],
+                                            float (&dp)[1][Blocks][4], const float* terms) {
+  if constexpr (Softmax) {
+#pragma unroll
+    for (int n = 0; n < Blocks; ++n) {
+      const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + threadIdx.x % 4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dp[0][n][i] = factor[0][n][i] * (dp[0][n][i] - (i % 2 == 0 ? rows.y : rows.w));
+    }
+  } else if (is_whole) {
+#pragma unroll
+    for (int n = 0; n < Blocks; ++n) {
+      for (int i = 0; i < 4; ++i) dp[0][n][i] *= factor[0][n][i];
+    }
+  } else {
+#pragma unroll
+    for (int n = 0; n < Blocks; ++n) {
+      for (int i = 0; i < 4; ++i) dp[0][n][i] = fmaf(dp[0][n][i], factor[0][n][i], dp[0][n][i]);
+    }
+  }
 }
 
 template <int Count>

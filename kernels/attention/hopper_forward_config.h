@@ -11,15 +11,6 @@
 
 namespace warploom {
 
-/// How R comes to the consumers.
-enum class HopperBias : int {
-  none,
-  tensor_map,  ///< dense, in q's type, rows that a tensor map describes: by TMA, beside K
-  rows16,      ///< dense or packed, in q's type, rows that start anywhere: copied by two warps of the producer
-  rows32,      ///< the same in float32
-  bucketed,    ///< from tables, which a warp of the producer lays out for each key tile
-};
-
 /// Everything that changes the generated code, nothing else. It is the compile key.
 struct HopperForwardConfig {
   ScoreKind score = ScoreKind::silu;
@@ -28,12 +19,13 @@ struct HopperForwardConfig {
   bool bfloat16 = true;  ///< else float16
   bool softcap = false;  ///< softmax
   bool interval_mask = false;
-  HopperBias bias = HopperBias::none;  ///< not with an interval mask or a softcap
-  int consumers = 2;                   ///< warpgroups of 64 query rows, 1 to 4
-  int key_columns = 128;               ///< of a tile; a multiple of 16
-  int stages = 2;                      ///< of the K ring and of the V ring: 1, 2 or 4
-  int query_stages = 2;                ///< 2: the next item's first S is issued beside this one's last P V
-  bool turns = true;                   ///< consumers use the tensor core in turns (ping-pong)
+  bool dense_bias =
+      false;              ///< R in q's type, whose rows a tensor map describes; not with an interval mask or a softcap
+  int consumers = 2;      ///< warpgroups of 64 query rows, 1 to 4
+  int key_columns = 128;  ///< of a tile; a multiple of 16
+  int stages = 2;         ///< of the K ring and of the V ring: 1, 2 or 4
+  int query_stages = 2;   ///< 2: the next item's first S is issued beside this one's last P V
+  bool turns = true;      ///< consumers use the tensor core in turns (ping-pong)
   /// HSTU in bfloat16 with a power of two for alpha / 2: Q is multiplied by it where it lies, which is exact, and not
   /// every score.
   bool scaled_query = false;
@@ -42,32 +34,20 @@ struct HopperForwardConfig {
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kMaxConsumers = 4;
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
-inline constexpr int kItemSlots = 2;
+inline constexpr int kItemSlots = 4;
 
 /// Registers a thread after setmaxnreg, by number of consumers: their sum over the CTA is what it got at launch.
 struct RegisterBudget {
   int producer, consumer;
 };
-WARPLOOM_HD constexpr RegisterBudget register_budget(const HopperForwardConfig& config) {
-  // Warps that bring R need more than others of the producer.
-  constexpr RegisterBudget kCopying[] = {{0, 0}, {56, 256}, {72, 216}, {56, 152}, {32, 112}};
-  constexpr RegisterBudget kLayingOut[] = {{0, 0}, {56, 256}, {40, 232}, {56, 152}, {32, 112}};
-  constexpr RegisterBudget kOthers[] = {{0, 0}, {56, 256}, {40, 232}, {32, 160}, {32, 112}};
-  switch (config.bias) {
-    case HopperBias::rows16:
-    case HopperBias::rows32:
-      return kCopying[config.consumers];
-    case HopperBias::bucketed:
-      return kLayingOut[config.consumers];
-    default:
-      return kOthers[config.consumers];
-  }
-}
+inline constexpr RegisterBudget kRegisterBudgets[] = {{0, 0}, {56, 256}, {40, 232}, {32, 160}, {32, 112}};
 
 /// What the producer tells about a key tile, beside the tile itself.
 struct KeyTileNote {
   int first_column;
   unsigned char kinds[kMaxConsumers];  ///< what it is to a consumer: a sum of the following
+  /// kPlainTile: of so many tiles from this one on, at least; else 0.
+  unsigned short plain_tiles[kMaxConsumers];
 };
 inline constexpr int kPlainTile = 0;
 inline constexpr int kMaskedTile = 1;  ///< a row does not see all of it
@@ -80,59 +60,19 @@ struct HopperForwardSharedMap {
   int query = 0;  ///< query_stages x consumers tiles of 64 rows
   int key = 0;    ///< one tile a stage
   int value = 0;
-  int bias = 0;         ///< stages x bias_stage_bytes
+  int bias = 0;         ///< a tile a stage and consumer
   int query_bytes = 0;  ///< of one warpgroup's tile
   int key_bytes = 0;    ///< of one stage
   int value_bytes = 0;
-  int output = 0;      ///< with one stage of Q: 16 rows of 64 columns of O a warp
-  int bias_bytes = 0;  ///< stored R: of one consumer's tile
-  int bias_stage_bytes = 0;
-  int bias_items = 0;   ///< bucketed: kItemSlots x BucketedItem
-  int bias_tables = 0;  ///< bucketed: BucketedTables; copied rows: BiasRows for each warp that copies
-  int barriers = 0;     ///< full and empty: items, Q, K, V; then the loader's request for an item
-  int notes = 0;        ///< one KeyTileNote a stage
-  int items = 0;        ///< kItemSlots, item_bytes each
-  int rows = 0;         ///< sequence masks: what each row of an item sees, kItemSlots times
+  int output = 0;      ///< 16 rows of 64 columns of O a warp
+  int bias_bytes = 0;  ///< of one consumer's tile
+  int barriers = 0;    ///< full and empty: items, Q, K, V; then one an item: the loader has come to it
+  int notes = 0;       ///< one KeyTileNote a stage
+  int items = 0;       ///< kItemSlots, item_bytes each
+  int rows = 0;        ///< sequence masks: what each row of an item sees, kItemSlots times
   int bytes = 0;
   static constexpr int item_bytes = 256;
 };
-
-/// Bytes of one consumer's tile of a stored R: as TMA lays it out, or rows with a chunk of 16 bytes more each
-/// (bias_rows.h).
-WARPLOOM_HD constexpr int stored_bias_bytes(const HopperForwardConfig& config) {
-  switch (config.bias) {
-    case HopperBias::tensor_map:
-      return geometry::tile_bytes(kWarpgroupRows, config.key_columns);
-    case HopperBias::rows16:
-      return kWarpgroupRows * (2 * config.key_columns + geometry::kChunkBytes);
-    case HopperBias::rows32:
-      return kWarpgroupRows * (4 * config.key_columns + geometry::kChunkBytes);
-    default:
-      return 0;
-  }
-}
-
-/// Warps that copy rows, and what each keeps of where they lie.
-inline constexpr int kCopyingWarps = 2;
-inline constexpr int kBiasRowsBytes = 64;
-
-/// A bucketed bias (hopper_bucketed.h). Differences of times fall into cells by the exponent and two more bits of
-/// their value as a float: one for 0, four for each power of two.
-inline constexpr int kTimeCells = 257;
-/// Entries of a time table that are staged. A larger one is for mma.sync.
-inline constexpr int kMostTimes = 129;
-/// Floats of one copy of the position table's window: a lane reads pairs from one of two copies, and the odd multiple
-/// of 16 keeps the copies in different banks.
-WARPLOOM_HD constexpr int window_pitch(int query_rows, int key_columns) {
-  return (query_rows + key_columns + 31) / 32 * 32 + 16;
-}
-WARPLOOM_HD constexpr int bucketed_tile_bytes(int query_rows, int key_columns) {
-  return 2 * 4 * window_pitch(query_rows, key_columns) + 12 * key_columns + 4 * query_rows / 16;
-}
-WARPLOOM_HD constexpr int bucketed_item_bytes(int query_rows) {
-  return 16 * kTimeCells + 4 * (kMostTimes + 3) + 9 * query_rows;
-}
-inline constexpr int kBucketedTablesBytes = 8 * (kMostTimes + 1) + (kTimeCells + 15) / 16 * 16;
 
 WARPLOOM_HD constexpr HopperForwardSharedMap shared_map(const HopperForwardConfig& config) {
   HopperForwardSharedMap map;
@@ -141,22 +81,14 @@ WARPLOOM_HD constexpr HopperForwardSharedMap shared_map(const HopperForwardConfi
   map.value_bytes = geometry::tile_bytes(config.key_columns, config.value_dim);
   map.key = map.query + config.query_stages * config.consumers * map.query_bytes;
   map.value = map.key + config.stages * map.key_bytes;
-  const int query_rows = config.consumers * kWarpgroupRows;
-  map.bias_bytes = stored_bias_bytes(config);
-  map.bias_stage_bytes = config.bias == HopperBias::bucketed ? bucketed_tile_bytes(query_rows, config.key_columns)
-                                                             : config.consumers * map.bias_bytes;
+  map.bias_bytes = config.dense_bias ? geometry::tile_bytes(kWarpgroupRows, config.key_columns) : 0;
   map.bias = map.value + config.stages * map.value_bytes;
-  map.output = map.bias + config.stages * map.bias_stage_bytes;
-  map.bias_items =
-      map.output + (config.query_stages == 1 ? config.consumers * geometry::tile_bytes(kWarpgroupRows, 1) : 0);
-  const bool bucketed = config.bias == HopperBias::bucketed;
-  map.bias_tables = map.bias_items + (bucketed ? kItemSlots * bucketed_item_bytes(query_rows) : 0);
-  const bool copied = config.bias == HopperBias::rows16 || config.bias == HopperBias::rows32;
-  map.barriers = map.bias_tables + (bucketed ? kBucketedTablesBytes : copied ? kCopyingWarps * kBiasRowsBytes : 0);
-  map.notes = map.barriers + 2 * 8 * (kItemSlots + config.query_stages + 2 * config.stages) + 16;
+  map.output = map.bias + config.stages * config.consumers * map.bias_bytes;
+  map.barriers = map.output + config.consumers * geometry::tile_bytes(kWarpgroupRows, 1);
+  map.notes = map.barriers + 2 * 8 * (kItemSlots + config.query_stages + 2 * config.stages) + 8 * kItemSlots;
   map.items = map.notes + (config.stages * static_cast<int>(sizeof(KeyTileNote)) + 15) / 16 * 16;
   map.rows = map.items + kItemSlots * map.item_bytes;
-  const int rows = config.interval_mask ? 0 : kItemSlots * query_rows;
+  const int rows = config.interval_mask ? 0 : kItemSlots * config.consumers * kWarpgroupRows;
   map.bytes = map.rows + rows * static_cast<int>(sizeof(geometry::VisibleColumns));
   return map;
 }
@@ -166,7 +98,7 @@ struct HopperForwardParams {
   /// Dimensions (columns, rows, heads, sequences of a dense batch), boxes of 64 columns x one tile's rows, 128-byte
   /// swizzle. What lies outside is read as 0.
   ptx::TensorMap query, key, value;
-  ptx::TensorMap bias;  ///< HopperBias::tensor_map; tiles of 64 rows
+  ptx::TensorMap bias;  ///< dense_bias; tiles of 64 rows
   AttentionCall call;
   /// Two device integers, 0 before and after the kernel: the next work item, and the CTAs that are done.
   unsigned* counters = nullptr;

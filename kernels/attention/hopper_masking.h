@@ -7,6 +7,9 @@
 
 namespace warploom {
 
+/// Key tiles of items that the loader has not come to: while there are no more, the scheduler takes another item.
+constexpr int kAheadTiles = 3;
+
 /// Rows of an item's tile that exist.
 __device__ __forceinline__ int rows_of_item(const Work& work) {
   const long long used = work.mask.seqlen_q - work.first_row;
@@ -31,6 +34,7 @@ struct SequenceMasking {
         item.common[lane] = columns_of_all(mask, of_lane);
       } else {
         item.ranges = ranges;
+        item.tiles = ranges.hull().end / kKeys;
         item.first_run = ranges.next_run(0, kKeys);
       }
     }
@@ -66,6 +70,12 @@ struct SequenceMasking {
       const Interval columns = {tile * kKeys, tile * kKeys + kKeys};
       return intersect(seen, columns).empty() ? kUnseenTile : common.covers(columns) ? kPlainTile : kMaskedTile;
     }
+    /// Of a plain tile: how many of them follow each other, but for the run's last one, which may be the item's.
+    __device__ __forceinline__ int plain_tiles() const {
+      constexpr int kMost = 0xffff;
+      const int tiles = geometry::min_of(run_end - 1, common.end / kKeys) - tile;
+      return geometry::max_of(1, geometry::min_of(tiles, kMost));
+    }
 
    private:
     __device__ __forceinline__ void start(Interval run) {
@@ -82,7 +92,9 @@ struct SequenceMasking {
 struct IntervalMasking {
   using Row = IntervalRow;
 
-  static __device__ __forceinline__ void prepare_tiles(const Shared&, int, int) {}
+  static __device__ __forceinline__ void prepare_tiles(const Shared& shared, int slot, int lane) {
+    if (lane == 0) shared.item(slot).tiles = kAheadTiles + 1;
+  }
   static __device__ __forceinline__ void prepare_rows(const Shared&, int, int) {}
 
   /// Each lane looks at every 32nd row, so that a lane's rows of one consumer are together.
@@ -115,6 +127,7 @@ struct IntervalMasking {
       }
       return kind;
     }
+    __device__ __forceinline__ int plain_tiles() const { return 1; }
 
    private:
     __device__ __forceinline__ geometry::RowIntervals of_row(int row) const {

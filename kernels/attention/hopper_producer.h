@@ -1,7 +1,6 @@
 // The producer of the Hopper forward kernel: two warps, the scheduler and the loader.
 #pragma once
 
-#include "attention/bias_rows.h"
 #include "attention/hopper_masking.h"
 #include "ptx/tma.h"
 
@@ -20,7 +19,8 @@ __device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile
 
 // The scheduler: one warp that takes work items from the device counter, says what they are and loads their Q. It takes
 // the next one when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot
-// have.
+// have. Only items of a few tiles, which the loader would come to before their next one is known, are taken further
+// ahead.
 
 struct Scheduler {
   const HopperForwardParams& params;
@@ -28,9 +28,11 @@ struct Scheduler {
   const int lane;
   ItemRing::Cursor at;
   QueryRing::Cursor query_at;
+  ItemRing::Cursor begun_at;  // the first item that the loader has not come to, as far as is known
+  int ahead = 0;              // tiles of the items from there on
 
-  /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until the loader has
-  /// come to the item.
+  /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until it is time
+  /// for another item.
   __device__ __forceinline__ void pass_on() {
     Item& item = shared.item(at.slot());
     const Work& work = item.work;
@@ -42,15 +44,7 @@ struct Scheduler {
       item.first_key = static_cast<int>(work.tensor_k);
       item.key_head = work.head / params.call.heads_per_key_head;
       item.is_end = false;
-      if constexpr (kCopiedBias) {
-        constexpr int kElementBytes = kConfig.bias == HopperBias::rows32 ? 4 : 2;
-        // Before the sequence's packed rows there are whole chunks.
-        const BiasRows rows = bias_rows(params.call.bias, work, work.head, 0, kElementBytes);
-        const RowsPart part = RowsPart::of(rows, 0, work.first_row, 0, kElementBytes);
-        item.bias_shift = part.shift(0);
-        item.bias_row_shift = part.aligned ? 0 : static_cast<int>(part.stride_bytes % geometry::kChunkBytes);
-      }
-      if constexpr (kMappedBias) {
+      if constexpr (kConfig.dense_bias) {
         const BiasCall& bias = params.call.bias;
         item.bias_row = static_cast<int>(work.first_row) + (bias.query_rows ? 0 : work.mask.offset());
         item.bias_head = bias.head_stride == 0 ? 0 : work.head;
@@ -72,8 +66,13 @@ struct Scheduler {
     if constexpr (kConfig.query_stages > 1) Masking::prepare_rows(shared, at.slot(), lane);
     shared.queries.publish(query_at);  // Q and the rows' masks
     query_at.advance();
-    ptx::mbarrier_wait(shared.request, at.passed & 1);
+    __syncwarp();
+    ahead += item.tiles;
     at.advance();
+    for (; ahead > kAheadTiles || at.passed - begun_at.passed >= kItemSlots; begun_at.advance()) {
+      ptx::mbarrier_wait(shared.begun(begun_at.slot()), begun_at.parity());
+      ahead -= shared.item(begun_at.slot()).tiles;
+    }
   }
 
   __device__ __forceinline__ void run() {
@@ -152,6 +151,7 @@ struct Loader {
     if (lane == 0) {
       for (int consumer = 0; consumer < kMaxConsumers; ++consumer) {
         shared.note(key_at.slot()).kinds[consumer] = static_cast<unsigned char>(kind);
+        shared.note(key_at.slot()).plain_tiles[consumer] = 0;
       }
       shared.keys.publish(key_at);
       shared.values.publish(value_at);
@@ -166,21 +166,23 @@ struct Loader {
     while (tiles.tile >= 0) {
       const int first_column = tiles.tile * kKeys;
       int kind = tiles.kind();
+      const int plain = tiles.plain_tiles();
       const uint32 seeing = __ballot_sync(kAllLanes, lane < kConfig.consumers && kind != kUnseenTile);
       tiles.advance();
       if (tiles.tile < 0) kind |= kLastTile;
       shared.keys.wait_empty(key_at);
-      const uint32 kinds = __reduce_or_sync(kAllLanes, lane < kConfig.consumers ? kind << 8 * lane : 0);
-      if (lane == 0) {
+      if (lane < kConfig.consumers) {
         shared.note(key_at.slot()).first_column = first_column;
-        for (int consumer = 0; consumer < kMaxConsumers; ++consumer) {
-          shared.note(key_at.slot()).kinds[consumer] = static_cast<unsigned char>(kinds >> 8 * consumer);
-        }
+        shared.note(key_at.slot()).kinds[lane] = static_cast<unsigned char>(kind);
+        shared.note(key_at.slot()).plain_tiles[lane] = static_cast<unsigned short>(kind == kPlainTile ? plain : 0);
+      }
+      __syncwarp();
+      if (lane == 0) {
         const uint32 full = shared.keys.full(key_at.slot());
-        shared.keys.expect(key_at, kMap.key_bytes + (kMappedBias ? __popc(seeing) * kMap.bias_bytes : 0));
+        shared.keys.expect(key_at, kMap.key_bytes + (kConfig.dense_bias ? __popc(seeing) * kMap.bias_bytes : 0));
         load_tile<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), full, item.first_key + first_column,
                                            item.key_head, item.sequence);
-        if constexpr (kMappedBias) {
+        if constexpr (kConfig.dense_bias) {
           for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
             if ((seeing >> consumer & 1) == 0) continue;
             load_tile<kWarpgroupRows, kKeys>(&params.bias, shared.bias(key_at.slot(), consumer), full,
@@ -205,7 +207,7 @@ struct Loader {
       if (is_end) {
         load_nothing(kUnseenTile | kLastTile | kEndTile);  // for the consumers' last products
       } else {
-        if (lane == 0) ptx::mbarrier_arrive(shared.request);
+        if (lane == 0) ptx::mbarrier_arrive(shared.begun(at.slot()));
         load(item);
       }
       shared.items.release(at);

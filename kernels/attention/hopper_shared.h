@@ -2,7 +2,6 @@
 // the CTA's shared memory.
 #pragma once
 
-#include "attention/bias_rows.h"
 #include "attention/hopper_forward_config.h"
 #include "attention/hopper_rows.h"
 #include "attention/work.h"
@@ -17,7 +16,7 @@ using ptx::uint32;
 
 using Element = Either<kConfig.bfloat16, ptx::Bfloat16, ptx::Float16>::Type;
 /// The score function.
-using Rows = Either<kConfig.score == ScoreKind::softmax, SoftmaxRows<kConfig.softcap, kConfig.bias != HopperBias::none>,
+using Rows = Either<kConfig.score == ScoreKind::softmax, SoftmaxRows<kConfig.softcap, kConfig.dense_bias>,
                     HstuRows<kConfig.bfloat16, kConfig.scaled_query>>::Type;
 
 constexpr HopperForwardSharedMap kMap = shared_map(kConfig);
@@ -27,46 +26,30 @@ constexpr int kQueryRows = kConfig.consumers * kWarpgroupRows;
 constexpr int kKeys = kConfig.key_columns;
 constexpr int kDepth = (kConfig.head_dim + 15) / 16;  // k16 of S
 constexpr int kWarpRows = 16;
-/// Whether O leaves through the place of its item's Q, which the next item does not need yet.
-constexpr bool kStagesInQuery = kConfig.query_stages > 1;
-constexpr int kStagedPanels = kStagesInQuery ? geometry::panels_of(kConfig.head_dim) : 1;  // of a warp's rows at once
-constexpr int kStagedPanelBytes = (kStagesInQuery ? kWarpgroupRows : kWarpRows) * geometry::kPanelRowBytes;
 /// Whether a step that may end an item waits for its product with V before it turns the next scores into P. With two
 /// consumers the tensor core would idle meanwhile; more of them lack the registers for both, and so do lists of
-/// intervals beside float16's exponents.
-constexpr bool kEndsItemFirst = kConfig.consumers > 2 || (kConfig.interval_mask && !kConfig.bfloat16);
-constexpr bool kBiased = kConfig.bias != HopperBias::none;
-constexpr bool kMappedBias = kConfig.bias == HopperBias::tensor_map;
-constexpr bool kBucketed = kConfig.bias == HopperBias::bucketed;
-/// R is copied row by row.
-constexpr bool kCopiedBias = kConfig.bias == HopperBias::rows16 || kConfig.bias == HopperBias::rows32;
-/// Warps of the producer that bring R, and their arrivals on a key tile: a bucketed one's lanes have stored all of it,
-/// a copied one's copies arrive by themselves, lane by lane.
-constexpr int kBiasWarps = kBucketed ? 1 : kCopiedBias ? kCopyingWarps : 0;
-constexpr int kKeyPublications = 1 + (kBucketed ? 1 : kCopiedBias ? 32 * kBiasWarps : 0);
+/// intervals or wide tiles of HSTU beside float16's exponents.
+constexpr bool kEndsItemFirst = kConfig.consumers > 2 ||
+                                (!kConfig.bfloat16 &&
+                                 (kConfig.interval_mask || (kConfig.score == ScoreKind::silu && kKeys == 128)));
 /// A consumer's arrivals on a key tile: its elected thread's, or its warps', which read R by themselves.
-constexpr int kKeyReleases = kBiased ? 4 : 1;
-static_assert(!kBiased || (!kConfig.interval_mask && !kConfig.softcap));
+constexpr int kKeyReleases = kConfig.dense_bias ? 4 : 1;
+static_assert(!kConfig.dense_bias || (!kConfig.interval_mask && !kConfig.softcap));
 constexpr int kPanelValues = geometry::kPanelColumns;
 static_assert(kKeys % 16 == 0 && kKeys <= 256 && kConfig.consumers >= 1 && kConfig.consumers <= kMaxConsumers);
-
-struct BucketedTile;  // hopper_bucketed.h
-struct BucketedItem;
-struct BucketedTables;
 
 /// What the scheduler hands to the loader and the consumers.
 struct Item {
   Work work;
   int sequence, first_key, key_head;       // where K and V begin in their tensor maps
   bool is_end;                             // no item: everybody stops
+  int tiles;                               // of keys that it sees, about
   int bias_row, bias_head, bias_sequence;  // where a dense bias begins in its tensor map
   // Sequence masks: the columns that the rows see, the first run of tiles of them, and the columns that some and that
   // all of a consumer's rows see.
   geometry::Ranges ranges;
   Interval first_run;
   Interval seen[kMaxConsumers], common[kMaxConsumers];
-  // A copied bias: where the item's first row begins modulo 16 bytes, and by how much a row moves that.
-  int bias_shift, bias_row_shift;
 };
 static_assert(sizeof(Item) <= kMap.item_bytes);
 
@@ -81,7 +64,7 @@ struct Shared {
   ItemRing items;
   QueryRing queries;
   KeyRing keys, values;
-  uint32 request;  // barrier: the loader has come to the last item
+  uint32 begun_barriers;
 
   __device__ __forceinline__ explicit Shared(unsigned char* dynamic)
       : bytes(dynamic),
@@ -90,8 +73,10 @@ struct Shared {
         queries{items.barriers + ItemRing::kBytes},
         keys{queries.barriers + QueryRing::kBytes},
         values{keys.barriers + KeyRing::kBytes},
-        request(values.barriers + KeyRing::kBytes) {}
+        begun_barriers(values.barriers + KeyRing::kBytes) {}
 
+  /// Barrier of an item slot: the loader has come to the item.
+  __device__ __forceinline__ uint32 begun(int slot) const { return begun_barriers + slot * ItemRing::kBarrierBytes; }
   __device__ __forceinline__ Item& item(int slot) const {
     return *reinterpret_cast<Item*>(bytes + kMap.items + slot * kMap.item_bytes);
   }
@@ -108,19 +93,9 @@ struct Shared {
   __device__ __forceinline__ uint32 bias(int stage, int consumer) const {
     return address + kMap.bias + (stage * kConfig.consumers + consumer) * kMap.bias_bytes;
   }
-  /// Where the rows lie that one of the warps copies.
-  __device__ __forceinline__ BiasRows& bias_rows(int warp) const {
-    static_assert(sizeof(BiasRows) <= kBiasRowsBytes);
-    return *reinterpret_cast<BiasRows*>(bytes + kMap.bias_tables + warp * kBiasRowsBytes);
-  }
-  __device__ __forceinline__ BucketedTile& bucketed_tile(int stage) const;
-  __device__ __forceinline__ BucketedItem& bucketed_item(int slot) const;
-  __device__ __forceinline__ BucketedTables& bucketed_tables() const;
-  /// Where a consumer's warp may put kStagedPanels panels when it writes the O of the item whose Q is in a slot.
-  __device__ __forceinline__ uint32 staging(int query_slot, int consumer, int warp) const {
-    constexpr int kBytes = kWarpRows * geometry::kPanelRowBytes;
-    if constexpr (kStagesInQuery) return query(query_slot, consumer) + warp * kBytes;
-    return address + kMap.output + (consumer * 4 + warp) * kBytes;
+  /// Where a consumer's warp puts 16 rows of 64 columns of O on their way out.
+  __device__ __forceinline__ uint32 staging(int consumer, int warp) const {
+    return address + kMap.output + (consumer * 4 + warp) * kWarpRows * geometry::kPanelRowBytes;
   }
   __device__ __forceinline__ uint32 key(int stage) const { return address + kMap.key + stage * kMap.key_bytes; }
   __device__ __forceinline__ uint32 value(int stage) const { return address + kMap.value + stage * kMap.value_bytes; }

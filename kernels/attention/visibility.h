@@ -27,9 +27,16 @@ __device__ __forceinline__ unsigned interval_bits(geometry::Interval interval, i
   return (kAllLanes >> (32 - (end - begin))) << begin;
 }
 
-/// The same by shifts that clamp: fewer instructions, for kernels that every lane of a row runs it in.
-__device__ __forceinline__ unsigned interval_bits_by_shifts(geometry::Interval interval, int first) {
-  return bits_from(interval.begin - first) & ~bits_from(interval.end - first);
+/// A thread of a row holds columns 8 n + j of every 8, j = 0 and 1, counted from its first one: how many of them lie
+/// before `column`.
+__device__ __forceinline__ int own_columns_before(int column) {
+  const int x = geometry::max_of(column, 0);
+  return x / 8 * 2 + geometry::min_of(x % 8, 2);
+}
+
+/// The thread's own columns that lie in the interval, as bits; first: its first column. 32 of them, so 128 columns.
+__device__ __forceinline__ unsigned own_bits(geometry::Interval interval, int first) {
+  return bits_from(own_columns_before(interval.begin - first)) & ~bits_from(own_columns_before(interval.end - first));
 }
 
 /// bits has bit n ? x : otherwise. Two instructions; of the same in C++ the compiler makes three.
@@ -57,9 +64,10 @@ struct SequenceRow {
   __device__ __forceinline__ unsigned bits(int first) const {
     return interval_bits(columns.first, first) | interval_bits(columns.second, first);
   }
-  __device__ __forceinline__ unsigned bits_by_shifts(int first) const {
-    const unsigned bits = interval_bits_by_shifts(columns.first, first);
-    return columns.second.empty() ? bits : bits | interval_bits_by_shifts(columns.second, first);
+  /// own_bits() of what the row sees.
+  __device__ __forceinline__ unsigned own_bits_from(int first) const {
+    const unsigned bits = own_bits(columns.first, first);
+    return columns.second.empty() ? bits : bits | own_bits(columns.second, first);
   }
 };
 
@@ -74,9 +82,10 @@ struct IntervalRow {
     for (int n = 0; n < intervals.count; ++n) result |= interval_bits(intervals.at(n), first);
     return result;
   }
-  __device__ __forceinline__ unsigned bits_by_shifts(int first) const {
+  /// own_bits() of what the row sees.
+  __device__ __forceinline__ unsigned own_bits_from(int first) const {
     unsigned result = 0;
-    for (int n = 0; n < intervals.count; ++n) result |= interval_bits_by_shifts(intervals.at(n), first);
+    for (int n = 0; n < intervals.count; ++n) result |= own_bits(intervals.at(n), first);
     return result;
   }
 };

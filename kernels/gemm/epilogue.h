@@ -21,17 +21,21 @@ namespace warploom {
 
 using ptx::uint32;
 
-template <GemmOutput>
-struct OutputOf {
+template <GemmType>
+struct ValueOf {
   using Type = float;
 };
 template <>
-struct OutputOf<GemmOutput::float16> {
+struct ValueOf<GemmType::float16> {
   using Type = ptx::Float16;
 };
 template <>
-struct OutputOf<GemmOutput::bfloat16> {
+struct ValueOf<GemmType::bfloat16> {
   using Type = ptx::Bfloat16;
+};
+template <>
+struct ValueOf<GemmType::float8_e4m3> {
+  using Type = ptx::Float8E4M3;
 };
 
 /// Two neighbouring values as they stand in memory.
@@ -63,8 +67,19 @@ __device__ __forceinline__ void store_pair(T* to, float2 x, bool second) {
   }
 }
 
+/// What the product is multiplied by: alpha, and the scales of 8-bit operands, which are read here, on the device.
+template <GemmConfig Config>
+__device__ __forceinline__ float product_scale(const GemmParams& p) {
+  float scale = p.alpha;
+  if constexpr (Config.input == GemmType::float8_e4m3) {
+    if (p.scale_a != nullptr) scale *= __ldg(p.scale_a);
+    if (p.scale_b != nullptr) scale *= __ldg(p.scale_b);
+  }
+  return scale;
+}
+
 /// Two neighbours of the bias, from `column` on; 0 outside D.
-template <typename In>
+template <typename Bias>
 __device__ __forceinline__ uint32 bias_pair(const GemmParams& p, int column) {
   const unsigned short* from = static_cast<const unsigned short*>(p.bias) + column;
   if (column + 1 < p.columns) return *reinterpret_cast<const uint32*>(from);
@@ -73,7 +88,7 @@ __device__ __forceinline__ uint32 bias_pair(const GemmParams& p, int column) {
 
 /// The bias at a thread's columns of a tile, two neighbours in every eight. Where registers allow it is loaded before
 /// the main loop, under which the latency hides.
-template <GemmConfig Config, typename In>
+template <GemmConfig Config, typename Bias>
 struct BiasColumns {
   static constexpr bool kAhead = Config.bias && gemm_staged(Config);
   uint32 pairs[kAhead ? Config.tile_columns / 8 : 1];
@@ -83,13 +98,13 @@ struct BiasColumns {
     first = tile_column + static_cast<int>(threadIdx.x) % 4 * 2;
     if constexpr (kAhead) {
 #pragma unroll
-      for (int i = 0; i < Config.tile_columns / 8; ++i) pairs[i] = bias_pair<In>(p, first + 8 * i);
+      for (int i = 0; i < Config.tile_columns / 8; ++i) pairs[i] = bias_pair<Bias>(p, first + 8 * i);
     }
   }
   /// Of the thread's columns in group `i` of eight; a constant.
   __device__ __forceinline__ float2 at(const GemmParams& p, int i) const {
-    if constexpr (kAhead) return ptx::unpack<In>(pairs[i]);
-    if constexpr (Config.bias) return ptx::unpack<In>(bias_pair<In>(p, first + 8 * i));
+    if constexpr (kAhead) return ptx::unpack<Bias>(pairs[i]);
+    if constexpr (Config.bias) return ptx::unpack<Bias>(bias_pair<Bias>(p, first + 8 * i));
     return {0, 0};
   }
 };
@@ -106,11 +121,11 @@ __device__ __forceinline__ float2 silu_of_halves_exact(float2 h) {
 
 /// In place, `Count` accumulators from d[first] on, a constant after unrolling: act(alpha x + bias). silu is taken by
 /// tanh where no value of the warp's is below -6, and exactly else and for float outputs (attention/silu.h says why).
-template <GemmConfig Config, int Count, typename In, int All>
-__device__ __forceinline__ void activate(const GemmParams& p, const BiasColumns<Config, In>& bias, int first,
+template <GemmConfig Config, int Count, typename Bias, int All>
+__device__ __forceinline__ void activate(const GemmParams& p, const BiasColumns<Config, Bias>& bias, int first,
                                          float (&d)[All]) {
   constexpr float kScale = Config.silu ? 0.5f : 1.0f;
-  const float alpha = p.alpha * kScale;
+  const float alpha = product_scale<Config>(p) * kScale;
 #pragma unroll
   for (int i = first; i < first + Count; i += 2) {
     const float2 b = bias.at(p, i / 4);
@@ -118,8 +133,8 @@ __device__ __forceinline__ void activate(const GemmParams& p, const BiasColumns<
     d[i + 1] = fmaf(d[i + 1], alpha, b.y * kScale);
   }
   if constexpr (Config.silu) {
-    bool exact = Config.output == GemmOutput::float32;
-    if constexpr (Config.output != GemmOutput::float32) {
+    bool exact = Config.output == GemmType::float32;
+    if constexpr (Config.output != GemmType::float32) {
       unsigned largest = 0;  // of negative floats the farthest from 0
 #pragma unroll
       for (int i = first; i < first + Count; ++i) largest = max(largest, __float_as_uint(d[i]));
@@ -154,11 +169,12 @@ __device__ __forceinline__ void finish_pair(const GemmParams& p, int batch, int 
 }
 
 /// Two neighbouring sums, activated, finished and stored.
-template <GemmConfig Config, typename In, typename Out>
+template <GemmConfig Config, typename Bias, typename Out>
 __device__ __forceinline__ void finish_sum(const GemmParams& p, int batch, int row, int column, float2 sum) {
   float2 bias{0, 0};
-  if constexpr (Config.bias) bias = ptx::unpack<In>(bias_pair<In>(p, column));
-  float2 y{fmaf(sum.x, p.alpha, bias.x), fmaf(sum.y, p.alpha, bias.y)};
+  if constexpr (Config.bias) bias = ptx::unpack<Bias>(bias_pair<Bias>(p, column));
+  const float alpha = product_scale<Config>(p);
+  float2 y{fmaf(sum.x, alpha, bias.x), fmaf(sum.y, alpha, bias.y)};
   if constexpr (Config.silu) y = silu_of_halves_exact({0.5f * y.x, 0.5f * y.y});
   finish_pair<Config, Out>(p, batch, row, column, y);
 }
@@ -191,8 +207,8 @@ constexpr int kOfPanel = geometry::kPanelColumns / 2;  ///< a thread's values in
 
 /// A warp's 16 rows of a panel, finished, at `address`: the lane's place in its first 16 x 16 values. `first`: of the
 /// thread's accumulators.
-template <GemmConfig Config, typename Out, typename In, int Count>
-__device__ __forceinline__ void stage_panel(const GemmParams& p, const BiasColumns<Config, In>& bias, uint32 address,
+template <GemmConfig Config, typename Out, typename Bias, int Count>
+__device__ __forceinline__ void stage_panel(const GemmParams& p, const BiasColumns<Config, Bias>& bias, uint32 address,
                                             int first, float (&d)[Count]) {
   activate<Config, kOfPanel>(p, bias, first, d);
 #pragma unroll
@@ -218,9 +234,9 @@ __device__ __forceinline__ void stage_panel(const GemmParams& p, const BiasColum
 }
 
 /// A consumer's part of D through shared memory, 64 rows a block. `parity`: of the phase in which C arrives.
-template <GemmConfig Config, typename In, typename Out, int Blocks, int Count>
+template <GemmConfig Config, typename Bias, typename Out, int Blocks, int Count>
 __device__ __forceinline__ void store_staged(const GemmParams& p, const Staging& staging, int batch, int row,
-                                             int column, uint32 parity, const BiasColumns<Config, In>& bias,
+                                             int column, uint32 parity, const BiasColumns<Config, Bias>& bias,
                                              float (&d)[Blocks][Count]) {
   constexpr GemmSharedMap kMap = shared_map(Config);
   constexpr int kRows = gemm_consumer_rows(Config);
@@ -261,9 +277,9 @@ __device__ __forceinline__ void store_staged(const GemmParams& p, const Staging&
 }
 
 /// A consumer's part of D straight from the registers.
-template <GemmConfig Config, typename In, typename Out, int Blocks, int Count>
+template <GemmConfig Config, typename Bias, typename Out, int Blocks, int Count>
 __device__ __forceinline__ void store_direct(const GemmParams& p, int batch, int row, int column,
-                                             const BiasColumns<Config, In>& bias, float (&d)[Blocks][Count]) {
+                                             const BiasColumns<Config, Bias>& bias, float (&d)[Blocks][Count]) {
 #pragma unroll
   for (int block = 0; block < Blocks; ++block) {
     activate<Config, Count>(p, bias, 0, d[block]);

@@ -9,16 +9,20 @@
 
 namespace warploom {
 
-enum class GemmOutput : int { float16, bfloat16, float32 };
+enum class GemmType : int { float16, bfloat16, float32, float8_e4m3 };
+
+WARPLOOM_HD constexpr int gemm_type_bytes(GemmType type) {
+  return type == GemmType::float32 ? 4 : type == GemmType::float8_e4m3 ? 1 : 2;
+}
 
 /// Everything that changes the generated code, nothing else. It is the compile key.
 struct GemmConfig {
-  bool bfloat16 = true;  ///< A and B; else float16
-  GemmOutput output = GemmOutput::bfloat16;
-  int tile_rows = 128;     ///< of D, a CTA's
-  int tile_columns = 256;  ///< a multiple of 64 up to 256
-  int stages = 4;          ///< slots of the ring, each with 64 columns of A and B; at least 2
-  int consumers = 2;       ///< warpgroups
+  GemmType input = GemmType::bfloat16;   ///< A and B; not float32
+  GemmType output = GemmType::bfloat16;  ///< not float8_e4m3
+  int tile_rows = 128;                   ///< of D, a CTA's
+  int tile_columns = 256;                ///< a multiple of 64 up to 256
+  int stages = 4;                        ///< slots of the ring, each with one panel of A and of B; at least 2
+  int consumers = 2;                     ///< warpgroups
   bool ping_pong = false;  ///< each consumer has whole tiles, in turns; else they share the rows of a tile
   int multicast = 1;       ///< CTAs of a cluster, below one another, that load B together
   int split = 1;           ///< CTAs of a cluster that share out K and add up through shared memory
@@ -29,8 +33,20 @@ struct GemmConfig {
   trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
 };
 
-inline constexpr int kGemmDepth = 64;  ///< columns of A and B in a slot: one panel
-
+/// Columns of A and B in a slot: one panel, rows of 128 bytes.
+WARPLOOM_HD constexpr int gemm_depth(const GemmConfig& config) {
+  return geometry::kPanelRowBytes / gemm_type_bytes(config.input);
+}
+/// Whether every slot's sums are added to others in registers: the tensor core adds up 8-bit products with some 14 bits
+/// only (docs/gemm.md).
+WARPLOOM_HD constexpr bool gemm_promotes(const GemmConfig& config) {
+  return config.input == GemmType::float8_e4m3;
+}
+/// The type of the bias: of A where that has 16 bits, else of D, and bfloat16 where that is float.
+WARPLOOM_HD constexpr GemmType gemm_bias_type(const GemmConfig& config) {
+  if (config.input != GemmType::float8_e4m3) return config.input;
+  return config.output == GemmType::float32 ? GemmType::bfloat16 : config.output;
+}
 WARPLOOM_HD constexpr int gemm_threads(const GemmConfig& config) {
   return (config.consumers + 1) * 128;
 }
@@ -63,8 +79,8 @@ struct GemmSharedMap {
 
 WARPLOOM_HD constexpr GemmSharedMap shared_map(const GemmConfig& config) {
   GemmSharedMap map;
-  map.a_bytes = geometry::tile_bytes(config.tile_rows, kGemmDepth);
-  map.slot_bytes = map.a_bytes + geometry::tile_bytes(config.tile_columns, kGemmDepth);
+  map.a_bytes = config.tile_rows * geometry::kPanelRowBytes;
+  map.slot_bytes = map.a_bytes + config.tile_columns * geometry::kPanelRowBytes;
   map.staging = map.slot + config.stages * map.slot_bytes;
   map.staging_panel_bytes = gemm_consumer_rows(config) * geometry::kPanelRowBytes;
   map.staging_bytes = gemm_staged(config) ? config.staging_panels * map.staging_panel_bytes : 0;
@@ -98,14 +114,16 @@ struct GemmSchedule {
   }
 };
 
-/// The kernel's one argument: D = act(alpha A B^T + bias) + beta C. Strides in elements.
+/// The kernel's one argument: D = act(alpha scale_a scale_b A B^T + bias) + beta C. Strides in elements.
 struct GemmParams {
   ptx::TensorMap a, b;      ///< (depth, rows, batch)
   ptx::TensorMap out;       ///< (columns, rows, batch); where D is staged
   ptx::TensorMap residual;  ///< the same of C
   void* out_data = nullptr;
   const void* residual_data = nullptr;
-  const void* bias = nullptr;  ///< (columns), of A's type
+  const void* bias = nullptr;      ///< (columns), of gemm_bias_type
+  const float* scale_a = nullptr;  ///< of 8-bit A and B; null: 1
+  const float* scale_b = nullptr;
   long long out_row_stride = 0, out_batch_stride = 0;
   long long residual_row_stride = 0, residual_batch_stride = 0;
   int rows = 0, columns = 0;

@@ -1,8 +1,9 @@
-// D = act(alpha A B^T + bias) + beta C on Hopper: A (M x K) and B (N x K) of 16-bit values, rows contiguous.
+// D = act(alpha A B^T + bias) + beta C on Hopper: A (M x K) and B (N x K) of 16-bit values, or 8-bit ones with a scale
+// each, rows contiguous.
 //
-// Persistent and warp-specialized: one warp loads 64-column slots of A and B by TMA into a ring, two warpgroups feed
-// them to wgmma, either sharing the rows of a tile (cooperative) or taking whole tiles in turns, one's epilogue under
-// the other's main loop (ping-pong). The barrier protocols are gemm_cooperative and gemm_ping_pong of
+// Persistent and warp-specialized: one warp loads slots of 128 bytes a row of A and B by TMA into a ring, two
+// warpgroups feed them to wgmma, either sharing the rows of a tile (cooperative) or taking whole tiles in turns, one's
+// epilogue under the other's main loop (ping-pong). The barrier protocols are gemm_cooperative and gemm_ping_pong of
 // pipeline/gemm_protocols.h, run here by the actors below. CTAs of a cluster either share B by multicast, or share out
 // K and add their sums up through distributed shared memory in the order of their ranks.
 //
@@ -20,13 +21,18 @@
 
 namespace warploom {
 
-using In = OutputOf<kConfig.bfloat16 ? GemmOutput::bfloat16 : GemmOutput::float16>::Type;
-using Out = OutputOf<kConfig.output>::Type;
+using In = ValueOf<kConfig.input>::Type;
+using Out = ValueOf<kConfig.output>::Type;
+using Bias = ValueOf<gemm_bias_type(kConfig)>::Type;
 
 constexpr GemmSharedMap kMap = shared_map(kConfig);
 constexpr int kConsumerRows = gemm_consumer_rows(kConfig);
 constexpr int kBlocks = kConsumerRows / 64;
 constexpr int kAccumulators = kConfig.tile_columns / 2;
+constexpr int kDepth = gemm_depth(kConfig);
+constexpr bool kPromotes = gemm_promotes(kConfig);
+/// Two products under way; one whose sums are added up outside the tensor core ends before the next begins.
+constexpr bool kOverlaps = !kPromotes;
 constexpr int kCluster = gemm_cluster(kConfig);
 constexpr int kBarrierBytes = 8;
 /// Its slots and barriers are numbered from 0: full barriers, then empty ones.
@@ -37,7 +43,7 @@ constexpr int kFirstConsumerBarrier = pipeline::kFirstTurnId + kConfig.consumers
 constexpr int kAllConsumersBarrier = kFirstConsumerBarrier + kConfig.consumers;
 static_assert(kConfig.stages >= pipeline::kOverlappedStages);
 static_assert(kConsumerRows % 64 == 0 && kConfig.tile_columns % 64 == 0 && kConfig.tile_columns <= 256);
-static_assert(!gemm_staged(kConfig) || (kConfig.output != GemmOutput::float32 && kConfig.split == 1));
+static_assert(!gemm_staged(kConfig) || (kConfig.output != GemmType::float32 && kConfig.split == 1));
 static_assert(kConfig.multicast == 1 || kConfig.split == 1);
 static_assert(!kConfig.ping_pong || kConfig.split == 1);
 
@@ -90,7 +96,7 @@ struct Producer : Role {
   int k = 0;
 
   __device__ __forceinline__ int steps(int of_tile) {
-    k = p.first_k + first_step() * kGemmDepth;
+    k = p.first_k + first_step() * kDepth;
     return Role::steps(of_tile);
   }
   __device__ __forceinline__ void expect(int mbarrier, int, int) const {
@@ -109,7 +115,7 @@ struct Producer : Role {
       ptx::tma_load_multicast(&p.b, b + rank * kShare * geometry::kPanelRowBytes, barrier(mbarrier),
                               (1 << kConfig.multicast) - 1, {k, column() + rank * kShare, tile.batch * p.b_batch});
     }
-    k += kGemmDepth;
+    k += kDepth;
   }
 };
 
@@ -118,7 +124,8 @@ struct Consumer : Role {
   int accumulate = 0;  ///< 0 for the first product of a tile
   uint32 tiles_done = 0;
   float d[kBlocks][kAccumulators];
-  BiasColumns<kConfig, In> bias;
+  float sums[kBlocks][kAccumulators];  ///< of the slots before, where they are promoted
+  BiasColumns<kConfig, Bias> bias;
 
   __device__ __forceinline__ Staging staging() const {
     return {base + kMap.staging + who * kMap.staging_bytes, barrier(kResidualBarrier + who),
@@ -128,9 +135,24 @@ struct Consumer : Role {
 
   __device__ __forceinline__ void prologue(int) {
     accumulate = 0;
+    if constexpr (kPromotes) {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+        for (int i = 0; i < kAccumulators; ++i) d[block][i] = sums[block][i] = 0;
+      }
+    }
     bias.load(p, column());
     if constexpr (kConfig.residual && gemm_staged(kConfig)) {
       if (threadIdx.x % 128 == 0) start_residual<kConfig>(p, staging(), tile.batch, first_row(), column());
+    }
+  }
+  /// Where a finished tile stands.
+  __device__ __forceinline__ auto result_of() -> float (&)[kBlocks][kAccumulators] {
+    if constexpr (kPromotes) {
+      return sums;
+    } else {
+      return d;
     }
   }
   __device__ __forceinline__ void read_begin(int slot, int use) {
@@ -139,10 +161,11 @@ struct Consumer : Role {
     const uint32 a_low =
         geometry::descriptor_low(a + (kConfig.ping_pong ? 0 : who * kConsumerRows * geometry::kPanelRowBytes));
     const uint32 b_low = geometry::descriptor_low(a + kMap.a_bytes);
+    if constexpr (kPromotes) promote();
     ptx::wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < kGemmDepth; k += 16) {
-      const uint32 step = geometry::k_major_step(kConfig.tile_rows, k);
+    for (int k = 0; k < kDepth; k += kDepth / 4) {
+      const uint32 step = geometry::k_major_step(kConfig.tile_rows, k, sizeof(In));
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         constexpr uint32 kBlockStep = 64 * geometry::kPanelRowBytes / geometry::kChunkBytes;
@@ -151,7 +174,15 @@ struct Consumer : Role {
       }
     }
     ptx::wgmma_commit_group();
-    accumulate = 1;
+    accumulate = kPromotes ? 0 : 1;
+  }
+  /// Adds the last slot's sums to those before.
+  __device__ __forceinline__ void promote() {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < kAccumulators; ++i) sums[block][i] += d[block][i];
+    }
   }
   __device__ __forceinline__ void read_end(int, int use) {
     mark_step(trace::Mark::wait_product, 0, use);
@@ -180,12 +211,14 @@ struct Consumer : Role {
   }
   __device__ __forceinline__ void epilogue(int) {
     mark(trace::Mark::epilogue, 0, tiles_done);
+    if constexpr (kPromotes) promote();
+    float(&result)[kBlocks][kAccumulators] = result_of();
     if constexpr (kConfig.split > 1) {
-      store_sum();
+      store_sum(result);
     } else if constexpr (gemm_staged(kConfig)) {
-      store_staged<kConfig, In, Out>(p, staging(), tile.batch, first_row(), column(), tiles_done & 1u, bias, d);
+      store_staged<kConfig, Bias, Out>(p, staging(), tile.batch, first_row(), column(), tiles_done & 1u, bias, result);
     } else {
-      store_direct<kConfig, In, Out>(p, tile.batch, first_row(), column(), bias, d);
+      store_direct<kConfig, Bias, Out>(p, tile.batch, first_row(), column(), bias, result);
     }
     ++tiles_done;
     mark(trace::Mark::idle);
@@ -193,7 +226,7 @@ struct Consumer : Role {
 
   /// Adds up the sums of the cluster's CTAs, each a share of the tile: through the ring's memory, which no load will
   /// fill any more. Pair i of thread t stands at i * threads + t, so neighbours meet in no bank.
-  __device__ __forceinline__ void store_sum() const {
+  __device__ __forceinline__ void store_sum(const float (&result)[kBlocks][kAccumulators]) const {
     constexpr int kThreads = kConfig.consumers * 128;
     constexpr int kPairs = kBlocks * kAccumulators / 2, kShare = kPairs / kConfig.split;
     static_assert(kPairs % kConfig.split == 0 && kPairs * kThreads * 8 <= kConfig.stages * kMap.slot_bytes);
@@ -201,7 +234,7 @@ struct Consumer : Role {
     ptx::named_barrier_sync(kAllConsumersBarrier, kThreads);  // the others have read their last slot
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      const float* pair = &d[i / (kAccumulators / 2)][i % (kAccumulators / 2) * 2];
+      const float* pair = &result[i / (kAccumulators / 2)][i % (kAccumulators / 2) * 2];
       ptx::store_shared_8(mine + i * kThreads * 8, {pair[0], pair[1]});
     }
     ptx::cluster_sync();
@@ -215,8 +248,8 @@ struct Consumer : Role {
       }
       const geometry::Element at =
           geometry::accumulator_element(static_cast<int>(threadIdx.x % 128), i % (kAccumulators / 2) * 2);
-      finish_sum<kConfig, In, Out>(p, tile.batch, first_row() + i / (kAccumulators / 2) * 64 + at.row,
-                                   column() + at.column, sum);
+      finish_sum<kConfig, Bias, Out>(p, tile.batch, first_row() + i / (kAccumulators / 2) * 64 + at.row,
+                                     column() + at.column, sum);
     }
     ptx::cluster_arrive_relaxed();  // nobody leaves while its memory is read
     ptx::cluster_wait();
@@ -298,9 +331,9 @@ extern "C" __global__ void __cluster_dims__(warploom::kCluster, 1, 1)
     Consumer consumer{{{}, params, base, rank}, warpgroup - 1};
     consumer.start_trace(params.sheet, warpgroup, threadIdx.x % 128 == 0);
     if constexpr (kConfig.ping_pong) {
-      pipeline::consume_by_turns(consumer, ring, turns, warpgroup - 1);
+      pipeline::consume_by_turns<kOverlaps>(consumer, ring, turns, warpgroup - 1);
     } else {
-      pipeline::consume_cooperatively(consumer, ring);
+      pipeline::consume_cooperatively<kOverlaps>(consumer, ring);
     }
     consumer.finish_trace(params.sheet, warpgroup);
     // The stores read shared memory, which is the next CTA's once this one has ended.

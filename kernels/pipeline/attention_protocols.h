@@ -251,24 +251,29 @@ WARPLOOM_HD constexpr Protocol persistent_attention(const Sizes& n) {
 struct HopperRings {
   Ring items;
   AttentionRings tiles;
-  int request = 0;  ///< mbarrier: the loader has come to the last item
-  Ring bias;        ///< with a bias that warps of its own bring: slots beside those of K, under the same barriers
-  bool brings_bias = false;
+  int begun[4] = {};  ///< mbarriers, one an item slot: the loader has come to the item
 };
 
-/// Whether Q has a slot for the next item. Then O leaves through its own item's slot, which is released after that.
+/// Whether Q has a slot for the next item. Then the next item's first product runs beside this one's last.
 WARPLOOM_HD constexpr bool crosses_items(const HopperRings& rings) {
   return rings.tiles.queries.stages > 1;
 }
 
-/// The scheduler takes an item only when the loader has come to the one before. The end is an item without rows.
+/// The scheduler takes an item only when the loader has come to the one before, or when what the loader has not come to
+/// is little: few steps, and fewer items than slots. The end is an item without rows.
 template <class Actor>
 WARPLOOM_HD constexpr void schedule_hopper(Actor& scheduler, const HopperRings& rings) {
+  constexpr int kAheadSteps = 3;
   Cursor item_at, query_at;
+  int begun = 0, ahead = 0;  // the first item not known to be begun; steps of the items from there on
   for (int tile = 0; scheduler.has_tile(tile); ++tile) {
     store(scheduler, rings.items, item_at);
     fill(scheduler, rings.tiles.queries, query_at);
-    scheduler.wait(rings.request, tile);
+    ahead += scheduler.steps(tile);
+    for (; ahead > kAheadSteps || tile + 1 - begun >= rings.items.stages; ++begun) {
+      scheduler.wait(rings.begun[begun % rings.items.stages], begun / rings.items.stages);
+      ahead -= scheduler.steps(begun);
+    }
   }
   wait_empty(scheduler, rings.tiles.queries, query_at);
   scheduler.arrive(rings.tiles.queries.first_full + query_at.slot, query_at.round);
@@ -298,7 +303,7 @@ WARPLOOM_HD constexpr void load_hopper(Actor& loader, const HopperRings& rings) 
     if (!crosses_items(rings)) load_value();
     wait_full(loader, rings.items, item_at);
     if (!loader.has_tile(tile)) break;
-    loader.arrive(rings.request, tile);
+    loader.arrive(rings.begun[tile % rings.items.stages], tile / rings.items.stages);
     for (int j = 0; j < loader.steps(tile); ++j) {
       fill(loader, keys, key_at);
       load_value();
@@ -317,25 +322,10 @@ WARPLOOM_HD constexpr void load_hopper(Actor& loader, const HopperRings& rings) 
   release(loader, rings.items, item_at);
 }
 
-/// The warp that brings R walks the items as the loader does.
-template <class Actor>
-WARPLOOM_HD constexpr void bring_hopper_bias(Actor& bringer, const HopperRings& rings) {
-  Cursor item_at, at;
-  for (int tile = 0;; ++tile) {
-    wait_full(bringer, rings.items, item_at);
-    const bool is_end = !bringer.has_tile(tile);
-    const int steps = is_end ? 0 : bringer.steps(tile);
-    for (int j = 0; j < steps; ++j) store(bringer, rings.bias, at);
-    if (steps == 0) fill_nothing(bringer, rings.bias, at);
-    release(bringer, rings.items, item_at);
-    if (is_end) break;
-  }
-}
-
 template <class Actor>
 WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& rings, const Turns& turns, int who) {
   const Ring &queries = rings.tiles.queries, &keys = rings.tiles.keys, &values = rings.tiles.values;
-  Cursor item_at, finished_at, finished_query;
+  Cursor item_at, finished_at;
   AttentionCursors at;
   bool pending = false, finishing = false;  // P waits for its product with V; that product ends the item in finished_at
   int finished = 0;
@@ -348,7 +338,6 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
     if (!finishing) return;
     consumer.epilogue(finished++);
     release(consumer, rings.items, finished_at);
-    if (crosses_items(rings)) release(consumer, queries, finished_query);
     finishing = false;
   };
   open_turns(consumer, turns, who);
@@ -371,19 +360,11 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
         begin_read(consumer, values, at.values);
       }
       pass_turn(consumer, turns, who);
-      if (sees && rings.brings_bias) {
-        begin_read(consumer, rings.bias, at.keys);
-        end_read(consumer, rings.bias, at.keys);
-      }
       if (sees) end_read(consumer, keys, at.keys);
       release(consumer, keys, at.keys);
       if (last) {
         if (!is_end) end_read(consumer, queries, at.queries);
-        if (crosses_items(rings)) {
-          at.queries.advance(queries);
-        } else {
-          release(consumer, queries, at.queries);
-        }
+        release(consumer, queries, at.queries);
       }
       const auto flush = [&] {
         if (pending) {
@@ -418,31 +399,17 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
   close_turns(consumer, turns, who, 0);
 }
 
-WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_stages, bool brings_bias = false) {
+WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_stages) {
   Protocol p(n);
   HopperRings rings;
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + (brings_bias ? 2 : 1));
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 4, n.consumers + 1);
   rings.tiles = add_attention_rings(p, query_stages);
-  rings.brings_bias = brings_bias;
-  if (brings_bias) {
-    rings.bias = rings.tiles.keys;
-    rings.bias.first_slot = p.num_slots;
-    for (int stage = 0; stage < n.stages; ++stage) {
-      p.add_slot({"R", stage});
-      p.mbarriers[rings.bias.first_full + stage].arrivals = 2;
-    }
-  }
-  rings.request = p.num_mbarriers;
-  p.add_mbarrier({"request"}, 1);
+  for (int slot = 0; slot < rings.items.stages; ++slot) rings.begun[slot] = p.add_mbarrier({"begun", slot}, 1);
   const Turns turns = add_turns(p, n.consumers);
   Recorder scheduler = p.add_role({"scheduler"}, kWarp);
   schedule_hopper(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
   load_hopper(loader, rings);
-  if (brings_bias) {
-    Recorder bringer = p.add_role({"bias"}, kWarp);
-    bring_hopper_bias(bringer, rings);
-  }
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
     consume_hopper(consumer, rings, turns, c);
@@ -452,14 +419,6 @@ WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_s
 
 WARPLOOM_HD constexpr Protocol hopper_attention(const Sizes& n) {
   return hopper_attention_with(n, 2);
-}
-
-/// A bias that a warp of the producer lays out beside the keys. (Two warps copy rows, each its half in the same way.)
-/// No tile with one has more than three consumers, and they are alike.
-WARPLOOM_HD constexpr Protocol hopper_attention_bias(const Sizes& given) {
-  Sizes n = given;
-  if (n.consumers > 3) n.consumers = 3;
-  return hopper_attention_with(n, 2, /*brings_bias=*/true);
 }
 
 /// Heads so wide that shared memory holds one Q.

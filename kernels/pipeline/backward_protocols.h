@@ -90,6 +90,8 @@ struct BackwardRings {
   TileRing tiles;
   int request = 0;  ///< mbarrier: the loader has come to the last item
   ScoreRing scores;
+  bool overlaps = false;  ///< dQ of the step before is read while the products with this step's tile run
+  Turns turns;            ///< in which consumers begin their tiles; none unless there are some
 };
 
 template <class Actor>
@@ -128,6 +130,7 @@ WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings
   Cursor item_at, key_at;
   TileCursor at;
   int step = 0;  // over all items
+  open_turns(consumer, rings.turns, who);
   const auto wait_tile = [&] { consumer.wait(tiles.first_full + at.stage(tiles), at.round(tiles)); };
   const auto release_tile = [&] {
     consumer.signal(tiles.first_free + at.stage(tiles));
@@ -145,12 +148,15 @@ WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings
       begin_read(consumer, rings.keys, key_at);
       for (int j = 0; j < steps; ++j) {
         if (j > 0) wait_tile();
+        take_turn(consumer, rings.turns, who);
         consumer.read_begin(tiles.first_slot + at.stage(tiles), at.passed);
+        pass_turn(consumer, rings.turns, who);
         consumer.activate(j);
         write_scores(consumer, rings.scores, step, who);
+        if (rings.overlaps && j > 0) read_scores(consumer, rings.scores, step - 1);
         consumer.read_end_older(tiles.first_slot + at.stage(tiles), at.passed);
         release_tile();
-        if (j > 0) read_scores(consumer, rings.scores, step - 1);
+        if (!rings.overlaps && j > 0) read_scores(consumer, rings.scores, step - 1);
         ++step;
       }
       read_scores(consumer, rings.scores, step - 1);
@@ -160,6 +166,7 @@ WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings
     consumer.epilogue(item);
     release(consumer, rings.items, item_at);
   }
+  close_turns(consumer, rings.turns, who, 0);
 }
 
 /// The warp that clears what of a bias's gradient no tile holds: it reads items, and has nothing to wait for in them.
@@ -173,9 +180,11 @@ WARPLOOM_HD constexpr void clear_gradient(Actor& clearer, const BackwardRings& r
   }
 }
 
-WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears) {
+WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears, bool overlaps, bool in_turns) {
   Protocol p(n);
   BackwardRings rings;
+  rings.overlaps = overlaps;
+  if (in_turns) rings.turns = add_turns(p, n.consumers, kFirstBackwardTurnId);
   rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1 + clears);
   rings.keys = add_ring(p, "KV", "KV_full", "KV_empty", 1, n.consumers);
   rings.tiles = add_tile_ring(p, n.stages, n.consumers);
@@ -198,13 +207,23 @@ WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears) {
 }
 
 WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
-  return describe_backward(n, /*clears=*/false);
+  return describe_backward(n, /*clears=*/false, /*overlaps=*/true, /*in_turns=*/false);
+}
+
+/// Tiles of 128 queries.
+WARPLOOM_HD constexpr Protocol hopper_backward_turns(const Sizes& n) {
+  return describe_backward(n, /*clears=*/false, /*overlaps=*/true, /*in_turns=*/true);
+}
+
+/// float16.
+WARPLOOM_HD constexpr Protocol hopper_backward_one_by_one(const Sizes& n) {
+  return describe_backward(n, /*clears=*/false, /*overlaps=*/false, /*in_turns=*/false);
 }
 
 /// With a bias and its gradient: R comes with its tile of Q and dO, and a consumer's part of dS, which is the
 /// gradient's too, is stored by TMA where dQ reads it, and read before the score tile is released.
 WARPLOOM_HD constexpr Protocol hopper_backward_bias(const Sizes& n) {
-  return describe_backward(n, /*clears=*/true);
+  return describe_backward(n, /*clears=*/true, /*overlaps=*/true, /*in_turns=*/false);
 }
 
 }  // namespace warploom::pipeline

@@ -148,19 +148,29 @@ WARPLOOM_HD constexpr void consume_overlapped(Actor& consumer, const Ring& ring,
   release(consumer, ring, oldest);
 }
 
+/// The reads of a work item, each over before the next begins where they do not overlap.
+template <bool Overlap, class Actor>
+WARPLOOM_HD constexpr void consume_item(Actor& consumer, const Ring& ring, Cursor& at, int steps) {
+  if constexpr (Overlap) {
+    consume_overlapped(consumer, ring, at, steps);
+  } else {
+    for (; steps > 0; --steps) consume(consumer, ring, at);
+  }
+}
+
 /// Cooperative: every consumer has its rows of every tile.
-template <class Actor>
+template <bool Overlap = true, class Actor>
 WARPLOOM_HD constexpr void consume_cooperatively(Actor& consumer, const Ring& ring) {
   Cursor at;
   for (int tile = 0; consumer.has_tile(tile); ++tile) {
     consumer.prologue(tile);
-    consume_overlapped(consumer, ring, at, consumer.steps(tile));
+    consume_item<Overlap>(consumer, ring, at, consumer.steps(tile));
     consumer.epilogue(tile);
   }
 }
 
 /// Ping-pong: one consumer's main loop runs under the other's epilogue.
-template <class Actor>
+template <bool Overlap = true, class Actor>
 WARPLOOM_HD constexpr void consume_by_turns(Actor& consumer, const Ring& ring, const Turns& turns, int who) {
   Cursor at;
   int tile = 0;
@@ -172,7 +182,7 @@ WARPLOOM_HD constexpr void consume_by_turns(Actor& consumer, const Ring& ring, c
     }
     consumer.prologue(tile);
     take_turn(consumer, turns, who);
-    consume_overlapped(consumer, ring, at, consumer.steps(tile));
+    consume_item<Overlap>(consumer, ring, at, consumer.steps(tile));
     pass_turn(consumer, turns, who);
     consumer.epilogue(tile);
   }

@@ -9,9 +9,15 @@ namespace warploom::pipeline {
 using ptx::uint32;
 
 /// A slot, and the parity of its phase in one round.
+template <int Slots>
 struct RingSlot {
   int index;
   uint32 parity;
+
+  __device__ __forceinline__ RingSlot next() const {
+    const int following = (index + 1) & (Slots - 1);
+    return {following, parity ^ (following == 0 ? 1u : 0u)};
+  }
 };
 
 /// A role's place in a ring of Slots slots, a power of two: how many slots it has passed.
@@ -22,7 +28,7 @@ struct RingCursor {
 
   __device__ __forceinline__ int slot() const { return static_cast<int>(passed % Slots); }
   __device__ __forceinline__ uint32 parity() const { return passed / Slots & 1; }
-  __device__ __forceinline__ RingSlot place() const { return {slot(), parity()}; }
+  __device__ __forceinline__ RingSlot<Slots> place() const { return {slot(), parity()}; }
   __device__ __forceinline__ void advance() { ++passed; }
   __device__ __forceinline__ RingCursor before() const { return {passed - 1}; }
 };
@@ -33,7 +39,7 @@ struct MbarrierRing {
   static constexpr int kBarrierBytes = 8;
   static constexpr int kBytes = 2 * Slots * kBarrierBytes;
   using Cursor = RingCursor<Slots>;
-  using Slot = RingSlot;
+  using Slot = RingSlot<Slots>;
 
   uint32 barriers;
 

@@ -90,7 +90,7 @@ struct Slot {
 };
 
 inline constexpr int kMaxOps = 1024;
-inline constexpr int kMaxRoles = 6;
+inline constexpr int kMaxRoles = 7;
 inline constexpr int kMaxMbarriers = 32;
 inline constexpr int kMaxNamedBarriers = 16;
 inline constexpr int kMaxSlots = 24;

@@ -4,6 +4,7 @@
 #include "pipeline/attention_protocols.h"
 #include "pipeline/backward_protocols.h"
 #include "pipeline/gemm_protocols.h"
+#include "pipeline/two_kernel_protocols.h"
 
 namespace warploom::pipeline {
 
@@ -26,12 +27,17 @@ inline constexpr Pipeline kShippedPipelines[] = {
      &persistent_attention},
     {"hopper", "the forward kernel for Hopper: scheduler, loader, consumers that pass over unseen tiles",
      &hopper_attention},
-    {"hopper-bias", "the same with a warp that brings the bias beside the keys", &hopper_attention_bias},
-    {"hopper-one-query", "the forward kernel for Hopper with one Q slot, for wide heads", &hopper_attention_one_query},
+    {"hopper-one-query", "the same with one Q slot, for wide heads", &hopper_attention_one_query},
     {"hopper-backward", "the one-pass backward kernel for Hopper: dQ one step late from dS that consumers exchange",
      &hopper_backward},
+    {"hopper-backward-turns", "the same, consumers begin their tiles in turns", &hopper_backward_turns},
+    {"hopper-backward-one-by-one", "the same for float16: dQ of the tile before after the products with this one",
+     &hopper_backward_one_by_one},
     {"hopper-backward-bias", "the same with a bias and its gradient, of which a fifth role clears what no tile holds",
      &hopper_backward_bias},
+    {"hopper-keys", "dK and dV on Hopper: two consumers, a gradient each, that compute the tiles' scores in turn",
+     &hopper_keys},
+    {"hopper-dq", "dQ on Hopper: products in turns, dQ of a tile in the turn of the next", &hopper_dq},
 };
 
 }  // namespace warploom::pipeline

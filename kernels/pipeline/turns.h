@@ -11,19 +11,24 @@ inline constexpr int kAllThreadsId = 0;
 inline constexpr int kFirstTurnId = 1;
 /// The warps that share keys in the backward kernel through mma.sync, one barrier a group; it has no turns.
 inline constexpr int kFirstKeyGroupId = 1;
-/// A stage of the Hopper backward kernel's tiles is free again; it has no turns.
+/// A stage of the Hopper backward kernel's tiles is free again.
 inline constexpr int kFirstStageId = 1;
+/// What consumers hand over in the kernel for dK and dV, likewise: full ones, then empty ones.
+inline constexpr int kFirstHandoffFullId = 1;
+inline constexpr int kFirstHandoffEmptyId = 3;
 inline constexpr int kFirstWarpgroupId = 5;  ///< one a consumer, for its own 128 threads
+/// The turns of the Hopper backward kernel, beside its stages.
+inline constexpr int kFirstBackwardTurnId = 7;
 
 struct Turns {
   int count = 0;  ///< consumers that take turns; with one there is nothing to order
   int first = 0;  ///< handle of consumer 0's barrier
 };
 
-WARPLOOM_HD constexpr Turns add_turns(Protocol& protocol, int consumers) {
+WARPLOOM_HD constexpr Turns add_turns(Protocol& protocol, int consumers, int first_id = kFirstTurnId) {
   const Turns turns{consumers, protocol.num_named};
   for (int w = 0; consumers > 1 && w < consumers; ++w) {
-    protocol.add_named_barrier({"turn", w}, 2 * kWarpgroup, kFirstTurnId + w);
+    protocol.add_named_barrier({"turn", w}, 2 * kWarpgroup, first_id + w);
   }
   return turns;
 }

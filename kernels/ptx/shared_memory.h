@@ -10,11 +10,6 @@ __device__ __forceinline__ uint32 shared_address(const void* pointer) {
   return static_cast<uint32>(__cvta_generic_to_shared(pointer));
 }
 
-/// 16 bytes from global to shared memory past L1.
-__device__ __forceinline__ void cp_async_16(uint32 shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
-}
-
 /// 16 bytes from global to shared memory past L1, or 16 zero bytes when `valid` is false (then nothing is read).
 __device__ __forceinline__ void cp_async_16(uint32 shared, const void* global, bool valid) {
   const int bytes = valid ? 16 : 0;
@@ -47,21 +42,16 @@ __device__ __forceinline__ void cp_async_commit_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+/// One of the arrivals that an mbarrier waits for, when this thread's copies so far are there (PTX ISA,
+/// "cp.async.mbarrier.arrive", .noinc).
+__device__ __forceinline__ void cp_async_mbarrier_arrive(uint32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 /// Waits until at most `Newest` of this thread's groups are in flight. Other threads' copies need a barrier after it.
 template <int Newest>
 __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory");
-}
-
-/// Waits for all of this thread's copies.
-__device__ __forceinline__ void cp_async_wait_all() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-/// One arrival on the mbarrier, which expects it, when all copies that this thread has issued are complete (PTX ISA,
-/// "cp.async.mbarrier.arrive", .noinc).
-__device__ __forceinline__ void cp_async_mbarrier_arrive(uint32 barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 __device__ __forceinline__ void store_shared_4(uint32 address, uint32 value) {
@@ -70,6 +60,25 @@ __device__ __forceinline__ void store_shared_4(uint32 address, uint32 value) {
 
 __device__ __forceinline__ void store_shared_8(uint32 address, float2 value) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(value.x), "f"(value.y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_float4(uint32 address, const float (&value)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value[0]), "f"(value[1]), "f"(value[2]),
+               "f"(value[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void load_shared_float4(float (&value)[4], uint32 address) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+               : "r"(address)
+               : "memory");
+}
+
+__device__ __forceinline__ float2 load_shared_float2(uint32 address) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
+  return value;
 }
 
 /// From any CTA of the cluster; `address` comes from map_shared (PTX ISA, "ld", .shared::cluster).

@@ -11,10 +11,11 @@ from . import _arrays, _attention, _layout, _library
 
 __all__ = ["explain_matmul", "matmul"]
 
-# warploom_gemm: head, stream, sizes, a, b, c, out, bias, alpha, beta.
-_GEMM = struct.Struct("=5IiIIQ4q" + "Qqq" * 4 + "Q2d")
+# warploom_gemm: head, stream, sizes, a, b, c, out, bias, alpha, beta, scale_a, scale_b.
+_GEMM = struct.Struct("=5IiIIQ4q" + "Qqq" * 4 + "Q2d2Q")
 _ACTIVATIONS = {None: 0, "silu": 1}
 _MULTIPLE_OF_16_BYTES = 8  # 16-bit values
+_FLOAT8_E4M3 = 3  # WARPLOOM_FLOAT8_E4M3, taken by products only
 
 
 def matmul(
@@ -28,20 +29,24 @@ def matmul(
     beta: float | None = None,
     out: Any = None,
     out_dtype: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
 ) -> Any:
-    """``act(alpha * a @ b.T + bias) + beta * c``: a product with the transpose of b, as in a linear layer whose weight
-    is b, with what often follows it done in the same kernel.
+    """``act(alpha * scale_a * scale_b * a @ b.T + bias) + beta * c``: a product with the transpose of b, as in a linear
+    layer whose weight is b, with what often follows it done in the same kernel.
 
     Args:
-        a: (..., M, K), float16 or bfloat16 (on the CPU float32 too); rows contiguous. On a GPU addresses and row
-            strides are multiples of 16 bytes.
+        a: (..., M, K), float16, bfloat16 or (torch) float8_e4m3fn, on the CPU float32 too; rows contiguous. On a GPU
+            addresses and row strides are multiples of 16 bytes.
         b: (N, K), or (B, N, K) for an ``a`` of (B, M, K); a's dtype.
-        bias: (N), a's dtype, added to every row.
+        bias: (N), a's dtype (for 8-bit a the result's, or bfloat16 where that is float32), added to every row.
         activation: None or "silu", applied after the bias.
         c: like the result, in its dtype; added at the end.
         alpha, beta: scale factors; beta is 1 when c is given.
         out: where the result is written; c itself is allowed. Default: a new array, whose rows are padded to 16 bytes.
-        out_dtype: float32, float16 or bfloat16; default: out's, c's or a's.
+        out_dtype: float32, float16 or bfloat16; default: out's, c's or a's, bfloat16 for 8-bit a.
+        scale_a, scale_b: of 8-bit a and b: float32 tensors of one value on a's device; it is read there, so scales that
+            change need no synchronisation.
 
     Returns:
         (..., M, N). Sums are float32; the result is rounded once, at the end. It is not differentiable.
@@ -59,7 +64,9 @@ def matmul(
         raise ValueError(f"alpha = {alpha}, beta = {scale}; pass finite numbers")
     torch_backend = _attention.torch_if_imported()
     if torch_backend is not None and torch_backend.is_tensor(a):
-        return _on_torch(a, b, bias, activation, c, float(alpha), scale, out, out_dtype)
+        return _on_torch(a, b, bias, activation, c, float(alpha), scale, out, out_dtype, (scale_a, scale_b))
+    if scale_a is not None or scale_b is not None:
+        raise TypeError("scale_a and scale_b belong to torch's float8_e4m3fn tensors; use alpha")
     if _arrays.is_numpy(a):
         return _on_numpy(a, b, bias, activation, c, float(alpha), scale, out, out_dtype)
     raise TypeError(f"a is a {type(a).__name__}; pass torch tensors or NumPy arrays")
@@ -82,28 +89,55 @@ def _check_shapes(a: Any, b: Any, bias: Any, c: Any, out: Any) -> tuple[int, ...
     return shape
 
 
-def _check_dtypes(a: Any, b: Any, bias: Any, c: Any, out: Any, result: Any, taken: tuple[Any, ...]) -> None:
+def _check_dtypes(
+    a: Any, b: Any, bias: Any, c: Any, out: Any, result: Any, of_bias: Any, taken: tuple[Any, ...]
+) -> None:
     if a.dtype not in taken:
         raise TypeError(f"a is {a.dtype}; pass {', '.join(map(str, taken))}")
-    for name, array, expected in (("b", b, a.dtype), ("bias", bias, a.dtype), ("c", c, result), ("out", out, result)):
+    for name, array, expected in (("b", b, a.dtype), ("bias", bias, of_bias), ("c", c, result), ("out", out, result)):
         if array is not None and array.dtype != expected:
             raise TypeError(f"{name} is {array.dtype}; here it must be {expected}")
 
 
-def _result_dtype(a: Any, c: Any, out: Any, out_dtype: Any) -> Any:
+def _result_dtype(otherwise: Any, c: Any, out: Any, out_dtype: Any) -> Any:
     if out_dtype is not None:
         return out_dtype
-    return next((array.dtype for array in (out, c) if array is not None), a.dtype)
+    return next((array.dtype for array in (out, c) if array is not None), otherwise)
+
+
+def _check_scales(torch: Any, a: Any, scales: tuple[Any, Any]) -> None:
+    for name, scale in zip(("scale_a", "scale_b"), scales, strict=True):
+        if scale is None:
+            continue
+        if a.dtype != torch.float8_e4m3fn:
+            raise TypeError(f"{name} belongs to float8_e4m3fn tensors, and a is {a.dtype}; use alpha")
+        if not torch.is_tensor(scale) or scale.dtype != torch.float32 or scale.numel() != 1:
+            raise TypeError(f"{name} is {scale!r}; pass a float32 tensor of one value")
+        if scale.device != a.device:
+            raise ValueError(f"{name} is on {scale.device} and a on {a.device}; move them to one device")
 
 
 def _on_torch(
-    a: Any, b: Any, bias: Any, activation: str | None, c: Any, alpha: float, beta: float, out: Any, out_dtype: Any
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: str | None,
+    c: Any,
+    alpha: float,
+    beta: float,
+    out: Any,
+    out_dtype: Any,
+    scales: tuple[Any, Any],
 ) -> Any:
     torch = sys.modules["torch"]
     shape = _check_shapes(a, b, bias, c, out)
-    result = _result_dtype(a, c, out, out_dtype)
-    halves, all_types = (torch.float16, torch.bfloat16), (torch.float16, torch.bfloat16, torch.float32)
-    _check_dtypes(a, b, bias, c, out, result, all_types if a.device.type == "cpu" else halves)
+    eight_bits = a.dtype == torch.float8_e4m3fn
+    result = _result_dtype(torch.bfloat16 if eight_bits else a.dtype, c, out, out_dtype)
+    of_bias = a.dtype if not eight_bits else torch.bfloat16 if result == torch.float32 else result
+    all_types = (torch.float16, torch.bfloat16, torch.float32)
+    taken = (torch.float8_e4m3fn, *(all_types if a.device.type == "cpu" else all_types[:2]))
+    _check_dtypes(a, b, bias, c, out, result, of_bias, taken)
+    _check_scales(torch, a, scales)
     if result not in all_types:
         raise TypeError(f"out_dtype is {result}; pass torch.float16, torch.bfloat16 or torch.float32")
     for name, array in (("b", b), ("bias", bias), ("c", c), ("out", out)):
@@ -112,10 +146,13 @@ def _on_torch(
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (a, b, bias, c)):
         raise RuntimeError("warploom.matmul has no gradient; call it under torch.no_grad(), or use torch.matmul")
     if a.device.type == "cuda":
-        return _on_cuda(torch, a, b, bias, activation, c, alpha, beta, out, result, shape)
+        return _on_cuda(torch, a, b, bias, activation, c, alpha, beta, out, result, shape, scales)
     if a.device.type != "cpu":
         raise ValueError(f"a is on {a.device}; pass CPU or CUDA tensors")
     value = torch.matmul(a.float(), b.float().mT).mul_(alpha)
+    for factor in scales:
+        if factor is not None:
+            value *= factor.reshape(())
     if bias is not None:
         value += bias.float()
     if activation is not None:
@@ -182,6 +219,7 @@ def _on_cuda(
     out: Any,
     result: Any,
     shape: tuple[int, ...],
+    scales: tuple[Any, Any],
 ) -> Any:
     _library.add_cuda_library_directories()
     columns = shape[-1]
@@ -192,11 +230,17 @@ def _on_cuda(
         raise ValueError(f"bias has stride {bias.stride(0)}; pass a contiguous tensor")
     matrices = _matrices({"a": a, "b": b, "c": c, "out": out})
     batch, rows = (1, *matrices["out"].shape[:-1])[-2:]
-    codes = {torch.float32: _layout.FLOAT32, torch.float16: _layout.FLOAT16, torch.bfloat16: _layout.BFLOAT16}
+    codes = {
+        torch.float32: _layout.FLOAT32,
+        torch.float16: _layout.FLOAT16,
+        torch.bfloat16: _layout.BFLOAT16,
+        torch.float8_e4m3fn: _FLOAT8_E4M3,
+    }
     packed: list[Any] = []
     for name, x in matrices.items():
         packed += (0, 0, 0) if x is None else _matrix(name, x)
     packed += (0 if bias is None else bias.data_ptr(), alpha, beta)
+    packed += (0 if scale is None else scale.data_ptr() for scale in scales)
     index = a.device.index
     call = _pack(
         codes[a.dtype],
@@ -216,9 +260,9 @@ def _on_numpy(
 ) -> Any:
     numpy = sys.modules["numpy"]
     _check_shapes(a, b, bias, c, out)
-    result = numpy.dtype(_result_dtype(a, c, out, out_dtype))
+    result = numpy.dtype(_result_dtype(a.dtype, c, out, out_dtype))
     taken = (numpy.dtype("float16"), numpy.dtype("float32"))
-    _check_dtypes(a, b, bias, c, out, result, taken)
+    _check_dtypes(a, b, bias, c, out, result, a.dtype, taken)
     if result not in taken:
         raise TypeError(f"out_dtype is {result}; pass float16 or float32")
     value = numpy.float32(alpha) * (a.astype(numpy.float32) @ b.astype(numpy.float32).swapaxes(-1, -2))
@@ -254,21 +298,26 @@ def explain_matmul(
         ValueError: a size or a name is not taken.
     """
     codes = {"float32": _layout.FLOAT32, "float16": _layout.FLOAT16, "bfloat16": _layout.BFLOAT16}
-    for name in (dtype, out_dtype or dtype):
-        if name not in codes:
-            raise ValueError(f'dtype "{name}" is unknown; pass "float16", "bfloat16" or for the result "float32"')
+    operands = {**codes, "float8_e4m3": _FLOAT8_E4M3}
+    if out_dtype is None:
+        out_dtype = "bfloat16" if dtype == "float8_e4m3" else dtype
+    if dtype not in operands or out_dtype not in codes:
+        raise ValueError(
+            f'dtype = "{dtype}", out_dtype = "{out_dtype}": pass "float16", "bfloat16", for a and b also '
+            '"float8_e4m3", for the result also "float32"'
+        )
     if activation not in _ACTIVATIONS:
         raise ValueError(f'activation = {activation!r} is unknown; pass None or "silu"')
     nowhere = 4096  # an aligned address that is never read
 
     def pitch(size: int) -> int:
-        return -(-size // _MULTIPLE_OF_16_BYTES) * _MULTIPLE_OF_16_BYTES
+        return -(-size // 16) * 16  # 16 bytes of any type
 
     matrices: list[Any] = [nowhere, rows * pitch(depth), pitch(depth), nowhere, columns * pitch(depth), pitch(depth)]
     result = (nowhere, rows * pitch(columns), pitch(columns))
-    matrices += (*(result if c else (0, 0, 0)), *result, nowhere if bias else 0, 1.0, float(c))
+    matrices += (*(result if c else (0, 0, 0)), *result, nowhere if bias else 0, 1.0, float(c), 0, 0)
     call = _pack(
-        codes[dtype], codes[out_dtype or dtype], 0, _ACTIVATIONS[activation], 0, (batch, rows, columns, depth), matrices
+        operands[dtype], codes[out_dtype], 0, _ACTIVATIONS[activation], 0, (batch, rows, columns, depth), matrices
     )
     found: dict[str, Any] = _library.json_text("warploom_gemm_explain", call)
     return found

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "cli/bench_gemm.h"
+#include "cli/bench_gemm_ladder.h"
+#include "cli/bench_ladder.h"
 #include "cli/bench_record.h"
 #include "cli/case_name.h"
 #include "cli/command.h"
@@ -327,6 +329,8 @@ void add_bench_command(CLI::App& app) {
                                 "  warploom bench attention\n  warploom bench gemm\n");
   bench->require_subcommand(1);
   add_bench_gemm_command(*bench);
+  add_bench_ladder_command(*bench);
+  add_bench_gemm_ladder_command(*bench);
   auto options = std::make_shared<Options>();
   CLI::App* command = add_command(
       *bench, "attention", "Attention, forward and backward",

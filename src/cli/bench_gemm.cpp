@@ -13,6 +13,7 @@
 #include "cli/devices.h"
 #include "cli/gemm_case.h"
 #include "cli/gemm_memory.h"
+#include "cli/gpu_clock.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
 #include "gpu/driver.h"
@@ -35,40 +36,18 @@ const std::vector<std::string> default_cases = {
     "gemm-64x4096x4096-bf16",   "gemm-256x4096x4096-bf16",
 };
 
-/// Milliseconds of `calls` products in a row, by events.
-Result<double> time_calls(const gpu::Driver& driver, gpu::EventHandle begin, gpu::EventHandle end,
-                          const warploom_gemm& call, int calls) {
-  const auto check = [&](gpu::DriverResult result) { return gpu::driver_status(driver, result, "timing a product"); };
-  if (Status status = check(driver.cuEventRecord(begin, nullptr)); !status.ok()) return status;
-  for (int i = 0; i < calls; ++i) {
-    if (Status status = detail::status_of(warploom_gemm_run(&call)); !status.ok()) return status;
-  }
-  if (Status status = check(driver.cuEventRecord(end, nullptr)); !status.ok()) return status;
-  if (Status status = check(driver.cuEventSynchronize(end)); !status.ok()) return status;
-  float milliseconds = 0;
-  if (Status status = check(driver.cuEventElapsedTime(&milliseconds, begin, end)); !status.ok()) return status;
-  return static_cast<double>(milliseconds);
-}
-
 /// The median over the rounds of a call's time; enough calls in a row to fill a round.
 Result<double> measure(const Options& options, const gpu::Driver& driver, const warploom_gemm& call) {
-  gpu::EventHandle events[2] = {};
-  for (gpu::EventHandle& event : events) {
-    if (Status status = gpu::driver_status(driver, driver.cuEventCreate(&event, 0), "creating an event"); !status.ok())
-      return status;
-  }
-  const Result<double> first = time_calls(driver, events[0], events[1], call, 1);  // compiles
-  if (!first.ok()) return first;
-  const Result<double> warm = time_calls(driver, events[0], events[1], call, 5);
-  if (!warm.ok()) return warm;
-  const int calls = static_cast<int>(std::clamp(options.round_ms / std::max(1e-3, *warm / 5), 1.0, 10000.0));
+  GpuClock clock(driver);
+  const auto multiply = [&call] { return detail::status_of(warploom_gemm_run(&call)); };
+  const Result<int> calls = clock.calls_in(multiply, options.round_ms);
+  if (!calls.ok()) return calls.status();
   std::vector<double> rounds;
   for (int round = 0; round < options.rounds; ++round) {
-    const Result<double> spent = time_calls(driver, events[0], events[1], call, calls);
+    const Result<double> spent = clock.time(multiply, *calls);
     if (!spent.ok()) return spent;
-    rounds.push_back(*spent / calls);
+    rounds.push_back(*spent);
   }
-  for (gpu::EventHandle event : events) driver.cuEventDestroy(event);
   std::sort(rounds.begin(), rounds.end());
   return rounds[rounds.size() / 2];
 }

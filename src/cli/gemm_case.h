@@ -1,5 +1,6 @@
 // Names of matrix products on the command line: gemm-MxNxK-TYPE[-to-TYPE][-BATCHES][-bias][-silu][-residual], e.g.
-// gemm-8192x8192x8192-bf16 or gemm-64x4096x4096-fp16-to-fp32-B8-bias-silu.
+// gemm-8192x8192x8192-bf16 or gemm-64x4096x4096-fp16-to-fp32-B8-bias-silu; TYPE fp8 is
+// to bf16 unless said otherwise.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,6 @@ Result<GemmCase> parse_gemm_case(const std::string& name);
 warploom_gemm describe_case(const GemmCase& gemm);
 
 /// Elements from a row to the next of a matrix of that many columns.
-std::int64_t padded_columns(std::int64_t columns);
+std::int64_t padded_columns(std::int64_t columns, std::uint32_t dtype);
 
 }  // namespace warploom::cli

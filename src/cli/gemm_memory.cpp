@@ -23,23 +23,51 @@ Result<void*> GemmMemory::reserve(std::int64_t bytes) {
   return reinterpret_cast<void*>(address);
 }
 
-/// `count` random 16-bit values between -1 and 1 (zeros and repeated data run faster than real ones).
-Result<void*> GemmMemory::random(std::int64_t count, bool bfloat16, unsigned seed) {
+namespace {
+
+/// Where a value's fields lie, and the exponent field of 1/16.
+struct Format {
+  int mantissa_bits, sign_bit, sixteenth;
+};
+
+Format format_of(std::uint32_t dtype) {
+  if (dtype == WARPLOOM_FLOAT8_E4M3) return {3, 7, 3};
+  return dtype == WARPLOOM_BFLOAT16 ? Format{7, 15, 123} : Format{10, 15, 11};
+}
+
+/// Random values between 1/16 and 1, of either sign (zeros and repeated data run faster than real ones).
+template <typename Bits>
+std::vector<Bits> random_values(std::int64_t count, std::uint32_t dtype, unsigned seed) {
+  const Format format = format_of(dtype);
   std::mt19937 random(seed);
-  std::vector<std::uint16_t> values(static_cast<std::size_t>(std::max<std::int64_t>(1, count)));
-  // Any sign and mantissa; exponents that make values between 1/16 and 1.
-  for (std::uint16_t& value : values) {
+  std::vector<Bits> values(static_cast<std::size_t>(std::max<std::int64_t>(1, count)));
+  for (Bits& value : values) {
     const std::uint32_t bits = random();
-    const std::uint32_t below_one = bfloat16 ? (123 + bits % 4) << 7 : (11 + bits % 4) << 10;
-    const std::uint32_t mantissa = bits >> 8 & (bfloat16 ? 0x7Fu : 0x3FFu);
-    value = static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | below_one | mantissa);
+    const std::uint32_t exponent = static_cast<std::uint32_t>(format.sixteenth) + bits % 4;
+    const std::uint32_t mantissa = bits >> 8 & ((1u << format.mantissa_bits) - 1);
+    value = static_cast<Bits>((bits >> 31) << format.sign_bit | exponent << format.mantissa_bits | mantissa);
   }
-  const Result<void*> data = reserve(static_cast<std::int64_t>(values.size()) * 2);
+  return values;
+}
+
+}  // namespace
+
+Result<void*> GemmMemory::copy(const void* values, std::size_t bytes) {
+  const Result<void*> data = reserve(static_cast<std::int64_t>(bytes));
   if (!data.ok()) return data;
-  Status status = gpu::driver_status(driver_, driver_.cuMemcpyHtoD(buffers_.back(), values.data(), values.size() * 2),
-                                     "copying to the device");
+  Status status =
+      gpu::driver_status(driver_, driver_.cuMemcpyHtoD(buffers_.back(), values, bytes), "copying to the device");
   if (!status.ok()) return status;
   return data;
+}
+
+Result<void*> GemmMemory::random(std::int64_t count, std::uint32_t dtype, unsigned seed) {
+  if (dtype == WARPLOOM_FLOAT8_E4M3) {
+    const std::vector<std::uint8_t> values = random_values<std::uint8_t>(count, dtype, seed);
+    return copy(values.data(), values.size());
+  }
+  const std::vector<std::uint16_t> values = random_values<std::uint16_t>(count, dtype, seed);
+  return copy(values.data(), values.size() * 2);
 }
 
 Status GemmMemory::fill(const GemmCase& gemm, int device) {
@@ -47,24 +75,25 @@ Status GemmMemory::fill(const GemmCase& gemm, int device) {
   call_.device_index = device;
   const std::int64_t a_values = gemm.batch * call_.a.batch_stride, b_values = gemm.batch * call_.b.batch_stride;
   const std::int64_t out_bytes = gemm.batch * call_.out.batch_stride * gemm_value_bytes(gemm.out_dtype);
-  const bool bfloat16 = gemm.dtype == WARPLOOM_BFLOAT16;
-  const Result<void*> a = random(a_values, bfloat16, 1), b = random(b_values, bfloat16, 2), out = reserve(out_bytes);
+  const Result<void*> a = random(a_values, gemm.dtype, 1), b = random(b_values, gemm.dtype, 2),
+                      out = reserve(out_bytes);
   for (const Result<void*>& each : {a, b, out})
     if (!each.ok()) return each.status();
   call_.a.data = *a;
   call_.b.data = *b;
   call_.out.data = *out;
   if (gemm.residual) {
-    const Result<void*> c = random(out_bytes / 2, gemm.out_dtype == WARPLOOM_BFLOAT16, 3);
+    const Result<void*> c = random(out_bytes / 2, gemm.out_dtype, 3);
     if (!c.ok()) return c.status();
     call_.c.data = *c;
   }
   if (gemm.bias) {
-    const Result<void*> bias = random(padded_columns(gemm.columns), bfloat16, 4);
+    const Result<void*> bias = random(gemm.columns, gemm_bias_dtype(call_), 4);
     if (!bias.ok()) return bias.status();
     call_.bias = *bias;
   }
-  bytes_ = 2.0 * static_cast<double>(a_values + b_values) + static_cast<double>(out_bytes) * (gemm.residual ? 2 : 1);
+  bytes_ = gemm_value_bytes(gemm.dtype) * static_cast<double>(a_values + b_values) +
+           static_cast<double>(out_bytes) * (gemm.residual ? 2 : 1);
   return {};
 }
 

@@ -25,7 +25,8 @@ class GemmMemory {
 
  private:
   Result<void*> reserve(std::int64_t bytes);
-  Result<void*> random(std::int64_t count, bool bfloat16, unsigned seed);
+  Result<void*> copy(const void* values, std::size_t bytes);
+  Result<void*> random(std::int64_t count, std::uint32_t dtype, unsigned seed);
 
   const gpu::Driver& driver_;
   std::vector<gpu::DevicePointer> buffers_;

@@ -2,11 +2,11 @@
 // that their measurements can stand between ours.
 #pragma once
 
-#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "cli/json.h"
+#include "cli/peer_script.h"
 #include "cli/problem.h"
 #include "warploom/status.h"
 
@@ -14,12 +14,8 @@ namespace warploom::cli {
 
 class Peers {
  public:
-  /// Starts `python` (empty: the one beside the command, else python3) with the script. Error: runtime_error that says
-  /// what is missing: the script, the interpreter, torch.
+  /// Starts `python` (empty: the one beside the command, else python3) with the script (peer_script.h).
   static Result<Peers> start(const std::string& python, int threads);
-  Peers(Peers&&) noexcept;
-  Peers& operator=(Peers&&) noexcept;
-  ~Peers();
 
   /// Prepares a problem; names of the implementations that can run it.
   Result<std::vector<std::string>> prepare(const std::string& case_name, const ProblemConfig& config);
@@ -27,10 +23,8 @@ class Peers {
   Result<double> measure(const std::string& implementation, bool backward);
 
  private:
-  struct State;
-  explicit Peers(std::unique_ptr<State> state);
-  Result<Json> ask(const Json& question);
-  std::unique_ptr<State> state_;
+  explicit Peers(PeerScript script) : script_(std::move(script)) {}
+  PeerScript script_;
 };
 
 }  // namespace warploom::cli

@@ -65,8 +65,11 @@ std::vector<KernelVariant> dq_sums_variants(const DeviceInfo& device, bool) {
   };
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     if (device.major == 9 && dim <= kMaxOnePassDim) {
-      const int query_rows = choose_hopper_backward_config({.head_dim = dim, .value_dim = dim}).query_rows;
-      for (const bool bfloat16 : {true, false}) add({dim, bfloat16, /*vector_reduction=*/true, query_rows});
+      for (const bool bfloat16 : {true, false}) {
+        const HopperBackwardConfig tile =
+            choose_hopper_backward_config({.head_dim = dim, .value_dim = dim, .bfloat16 = bfloat16});
+        add({dim, bfloat16, /*vector_reduction=*/true, tile.query_rows});
+      }
     }
     for (const int bits : {0, 1, 2, 3}) {
       BackwardConfig base;
@@ -100,11 +103,12 @@ const char* truth(bool value) {
 }
 
 KernelRequest backward_request_for(const char* file, const char* kernel, const std::string& type,
-                                   const std::string& members, const Architecture& architecture, const char* header) {
+                                   const std::string& members, const Architecture& architecture,
+                                   const std::string& text_after, const char* header) {
   KernelRequest request;
   request.entry_file = file;
   request.config_text = message("#include \"", header, "\"\nnamespace warploom {\ninline constexpr ", type,
-                                " kConfig = {", members, "};\n}  // namespace warploom\n");
+                                " kConfig = {", members, "};\n}  // namespace warploom\n", text_after);
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;

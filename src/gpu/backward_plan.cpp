@@ -8,6 +8,7 @@
 #include "gpu/backward_bias_plan.h"
 #include "gpu/backward_tiles.h"
 #include "gpu/device_call.h"
+#include "gpu/user_score.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
 
@@ -22,11 +23,21 @@ bool is_listed(int dim, bool whole_table) {
   return !whole_table || dim == 8 || dim % 64 == 56 || dim == 64 || dim % 128 == 0;
 }
 
-/// The scores that kernels are compiled for.
-struct Score {
-  bool softmax, softcap;
-};
-constexpr std::array kScores = {Score{false, false}, Score{true, false}, Score{true, true}};
+/// The scores without a bias that kernels are compiled for.
+std::vector<BiasedScore> plain_scores(int head_dim) {
+  std::vector<BiasedScore> result;
+  for (const bool softmax : {false, true}) {
+    for (const bool softcap : {false, true}) {
+      if (softcap && !softmax) continue;
+      for (const bool interval_mask : {false, true}) {
+        for (const bool bfloat16 : {true, false}) {
+          result.push_back({head_dim, softmax, softcap, bfloat16, interval_mask, BiasKind::none});
+        }
+      }
+    }
+  }
+  return result;
+}
 
 std::string bias_text(BiasKind bias) {
   return bias == BiasKind::none ? "" : std::string(" bias ") + bias_name(bias);
@@ -53,7 +64,8 @@ ConfigKey key_of(const BackwardConfig& c) {
           c.dq_row_warps,
           c.stages,
           c.warps,
-          c.min_blocks};
+          c.min_blocks,
+          c.user_score};
 }
 
 KernelRequest backward_request(const ConfigKey& key, const Architecture& architecture) {
@@ -67,16 +79,16 @@ KernelRequest backward_request(const ConfigKey& key, const Architecture& archite
               ", .accumulate_dq = ", truth(c.accumulate_dq), ", .vector_reduction = ", truth(c.vector_reduction),
               ", .query_rows = ", c.query_rows, ", .key_rows = ", c.key_rows, ", .key_blocks = ", c.key_blocks,
               ", .dq_row_warps = ", c.dq_row_warps, ", .stages = ", c.stages, ", .warps = ", c.warps,
-              ", .min_blocks = ", c.min_blocks),
-      architecture);
+              ", .min_blocks = ", c.min_blocks, user_score_member(c.user_score)),
+      architecture, user_score_text(c.user_score));
 }
 
 KernelVariant backward_variant(const ConfigKey& key) {
   const BackwardConfig c = mma_backward_config(key);
   return backward_variant_of(kMmaBackward, key,
-                             score_name(c.softmax, c.softcap) + " backward" + bias_text(c.bias) +
-                                 (c.bias_gradient ? " with gradient" : "") + (c.bias_aligned ? "" : " unaligned") +
-                                 (c.accumulate_dq ? "" : " deterministic"),
+                             score_name(c.softmax, c.softcap) + " backward" + user_score_name(c.user_score) +
+                                 bias_text(c.bias) + (c.bias_gradient ? " with gradient" : "") +
+                                 (c.bias_aligned ? "" : " unaligned") + (c.accumulate_dq ? "" : " deterministic"),
                              c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
@@ -84,15 +96,10 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
   std::vector<KernelVariant> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     if (!is_listed(dim, whole_table)) continue;
-    for (const Score score : kScores) {
-      for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7}) {
-        BackwardConfig base;
-        base.head_dim = base.value_dim = dim;
-        base.bfloat16 = (bits & 1) == 0;
-        base.softmax = score.softmax;
-        base.softcap = score.softcap;
-        base.interval_mask = (bits & 2) != 0;
-        base.accumulate_dq = (bits & 4) == 0;
+    for (const BiasedScore& asked : plain_scores(dim)) {
+      for (const bool accumulate_dq : {true, false}) {
+        auto base = config_for<BackwardConfig>(asked);
+        base.accumulate_dq = accumulate_dq;
         for (const BackwardConfig& config : backward_tiles(base, device, whole_table)) {
           result.push_back(backward_variant(key_of(config)));
         }
@@ -101,18 +108,26 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
   }
   for (const BiasedScore& asked : biased_scores(whole_table)) {
     for (const bool accumulate_dq : {true, false}) {
-      BackwardConfig base;
-      base.head_dim = base.value_dim = asked.head_dim;
-      base.bfloat16 = asked.bfloat16;
-      base.softmax = asked.softmax;
-      base.softcap = asked.softcap;
-      base.interval_mask = asked.interval_mask;
-      base.bias = asked.bias;
-      base.bias_gradient = asked.bias != BiasKind::bucketed;
+      auto base = config_for<BackwardConfig>(asked);
+      base.bias_gradient = asked.bias != BiasKind::bucketed || (accumulate_dq && asked.head_dim <= kMostAddedDim);
       base.accumulate_dq = accumulate_dq;
       base.bias_aligned = accumulate_dq || asked.bias == BiasKind::bucketed;  // the rarer of both together
       for (const BackwardConfig& config : backward_tiles(base, device, whole_table)) {
         result.push_back(backward_variant(key_of(config)));
+      }
+    }
+  }
+  if (!whole_table) return result;
+  for (const int number : sample_scores()) {
+    for (const int dim : {64, 128, 256}) {
+      for (const BiasKind bias : {BiasKind::none, BiasKind::rows16}) {
+        BackwardConfig base;
+        base.head_dim = base.value_dim = dim;
+        base.bias = bias;
+        base.bfloat16 = bias == BiasKind::none;
+        base.user_score = number;
+        const Result<BackwardConfig> chosen = choose_backward_tile(base, device);
+        if (chosen.ok()) result.push_back(backward_variant(key_of(*chosen)));
       }
     }
   }
@@ -123,8 +138,8 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
 // -----------------------------------------------------------------------------------------
 
 ConfigKey key_of(const BackwardDqConfig& c) {
-  return {c.head_dim,    c.value_dim, c.bfloat16, c.softmax,   c.softcap, c.interval_mask, static_cast<int>(c.bias),
-          c.key_columns, c.stages,    c.warps,    c.min_blocks};
+  return {c.head_dim,    c.value_dim, c.bfloat16, c.softmax,    c.softcap,   c.interval_mask, static_cast<int>(c.bias),
+          c.key_columns, c.stages,    c.warps,    c.min_blocks, c.user_score};
 }
 
 KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture) {
@@ -132,47 +147,46 @@ KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture)
   return backward_request_for(
       "attention/attention_backward_dq_mma.cu", "attention_backward_dq", "BackwardDqConfig",
       message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
-              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap), ", .interval_mask = ",
-              truth(c.interval_mask), ", .bias = BiasKind::", bias_name(c.bias), ", .key_columns = ", c.key_columns,
-              ", .stages = ", c.stages, ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks),
-      architecture);
+              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
+              ", .interval_mask = ", truth(c.interval_mask), ", .bias = BiasKind::", bias_name(c.bias),
+              ", .key_columns = ", c.key_columns, ", .stages = ", c.stages, ", .warps = ", c.warps,
+              ", .min_blocks = ", c.min_blocks, user_score_member(c.user_score)),
+      architecture, user_score_text(c.user_score));
 }
 
 KernelVariant dq_variant(const ConfigKey& key) {
   const BackwardDqConfig c = mma_backward_dq_config(key);
-  return backward_variant_of(kMmaBackwardDq, key,
-                             score_name(c.softmax, c.softcap) + " backward" + bias_text(c.bias) + " dq", c.head_dim,
-                             c.value_dim, c.bfloat16, c.interval_mask);
+  return backward_variant_of(
+      kMmaBackwardDq, key,
+      score_name(c.softmax, c.softcap) + " backward" + user_score_name(c.user_score) + bias_text(c.bias) + " dq",
+      c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool whole_table) {
   std::vector<KernelVariant> result;
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     if (!is_listed(dim, whole_table)) continue;
-    for (const Score score : kScores) {
-      for (const int bits : {0, 1, 2, 3}) {
-        BackwardDqConfig base;
-        base.head_dim = base.value_dim = dim;
-        base.bfloat16 = (bits & 1) == 0;
-        base.softmax = score.softmax;
-        base.softcap = score.softcap;
-        base.interval_mask = (bits & 2) != 0;
-        for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
-          result.push_back(dq_variant(key_of(config)));
-        }
+    for (const BiasedScore& asked : plain_scores(dim)) {
+      const auto base = config_for<BackwardDqConfig>(asked);
+      for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
+        result.push_back(dq_variant(key_of(config)));
       }
     }
   }
   for (const BiasedScore& asked : biased_scores(whole_table)) {
-    BackwardDqConfig base;
-    base.head_dim = base.value_dim = asked.head_dim;
-    base.bfloat16 = asked.bfloat16;
-    base.softmax = asked.softmax;
-    base.softcap = asked.softcap;
-    base.interval_mask = asked.interval_mask;
-    base.bias = asked.bias;
+    const auto base = config_for<BackwardDqConfig>(asked);
     for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
       result.push_back(dq_variant(key_of(config)));
+    }
+  }
+  if (!whole_table) return result;
+  for (const int number : sample_scores()) {
+    for (const int dim : {64, 128, 256}) {
+      BackwardDqConfig base;
+      base.head_dim = base.value_dim = dim;
+      base.user_score = number;
+      const Result<BackwardDqConfig> chosen = choose_backward_dq_tile(base, device);
+      if (chosen.ok()) result.push_back(dq_variant(key_of(*chosen)));
     }
   }
   return result;
@@ -189,6 +203,7 @@ void bind(GpuPlan& plan, DevicePointer scratch) {
     params.dq_sums = reinterpret_cast<float*>(base);
     params.row_terms = reinterpret_cast<SoftmaxRowTerms*>(base + plan.cleared_bytes);
     BiasSums& sums = params.bias_sums;
+    sums.totals = reinterpret_cast<float*>(base + plan.cleared_bytes - table_totals_bytes(params));
     sums.records = reinterpret_cast<float*>(base + plan.scratch_bytes - sums.record_bytes);
   }
 }
@@ -202,7 +217,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
   json["config"] = {{"head_dim", c.head_dim},
                     {"value_dim", c.value_dim},
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
-                    {"score", score_name(c.softmax, c.softcap)},
+                    {"score", c.user_score != 0 ? kUserScoreName : score_name(c.softmax, c.softcap)},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
                     {"bias", bias_name(c.bias)},
                     {"query_rows", c.query_rows},
@@ -223,40 +238,46 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
       {"why", message("each visible pair costs ", 2.0 * static_cast<double>(3 * call.head_dim + 2 * call.value_dim),
                       " FLOPs, whose operands come from shared memory")}};
   json["why"] =
-      message("the tile table's first row for heads up to ", std::max(c.head_dim, c.value_dim), " whose ", c.min_blocks,
+      message(c.user_score != 0 ? "the kernels through mma.sync take any score function; " : "",
+              "the tile table's first row for heads up to ", std::max(c.head_dim, c.value_dim), " whose ", c.min_blocks,
               " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
 }
 
 }  // namespace
 
-const KernelFamily kMmaBackward = {"attention_backward (mma.sync)", "kernels/attention/attention_backward_mma.cu",
-                                   backward_request, backward_variants, backward_variant};
+const KernelFamily kMmaBackward = {"attention_backward (mma.sync)",
+                                   "kernels/attention/attention_backward_mma.cu",
+                                   backward_request,
+                                   backward_variants,
+                                   backward_variant,
+                                   nullptr,
+                                   [](const ConfigKey& key, const std::string& message) {
+                                     return user_score_failure(mma_backward_config(key).user_score, message);
+                                   }};
 const KernelFamily kMmaBackwardDq = {"attention_backward_dq (mma.sync)",
-                                     "kernels/attention/attention_backward_dq_mma.cu", dq_request, dq_variants,
-                                     dq_variant};
+                                     "kernels/attention/attention_backward_dq_mma.cu",
+                                     dq_request,
+                                     dq_variants,
+                                     dq_variant,
+                                     nullptr,
+                                     [](const ConfigKey& key, const std::string& message) {
+                                       return user_score_failure(mma_backward_dq_config(key).user_score, message);
+                                     }};
 BackwardConfig mma_backward_config(const ConfigKey& key) {
   return {key[0],      key[1],      key[2] != 0, key[3] != 0,  key[4] != 0, key[5] != 0, static_cast<BiasKind>(key[6]),
           key[7] != 0, key[8] != 0, key[9] != 0, key[10] != 0, key[11],     key[12],     key[13],
-          key[14],     key[15],     key[16],     key[17]};
+          key[14],     key[15],     key[16],     key[17],      key[18]};
 }
 
 BackwardDqConfig mma_backward_dq_config(const ConfigKey& key) {
   return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, static_cast<BiasKind>(key[6]),
-          key[7], key[8], key[9],      key[10]};
+          key[7], key[8], key[9],      key[10],     key[11]};
 }
 
 Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& device, GpuPlan& plan) {
-  const bool softmax = call.op == WARPLOOM_SOFTMAX;
-  BackwardConfig base;
-  base.head_dim = static_cast<int>(call.head_dim);
-  base.value_dim = static_cast<int>(call.value_dim);
-  base.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
-  base.softmax = softmax;
-  base.softcap = softmax && call.softcap != 0;
-  base.interval_mask = has_interval_mask(call);
-  base.bias = bias_kind(call);
+  auto base = config_for<BackwardConfig>(call);
   const BiasGradientBy gradient_by = bias_gradient_by(call);
-  base.bias_gradient = gradient_by == BiasGradientBy::main_kernel;
+  base.bias_gradient = gradient_by == BiasGradientBy::main_kernel || gradient_by == BiasGradientBy::totals;
   base.accumulate_dq = (call.flags & WARPLOOM_DETERMINISTIC) == 0;
   BackwardParams common = backward_params(call);
   if (Status status = fill_bias_gradient(call, device, common); !status.ok()) return status;
@@ -266,7 +287,7 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   const Result<BackwardConfig> chosen = choose_backward_tile(base, device);
   if (!chosen.ok()) return chosen.status();
   const BackwardConfig& config = *chosen;
-  plan.cleared_bytes = base.accumulate_dq ? dq_sums_bytes(call, config.query_rows) : 0;
+  plan.cleared_bytes = (base.accumulate_dq ? dq_sums_bytes(call, config.query_rows) : 0) + table_totals_bytes(common);
   plan.scratch_bytes =
       plan.cleared_bytes + row_terms_bytes(call) + static_cast<std::size_t>(common.bias_sums.record_bytes);
   plan.bind_scratch = bind;
@@ -278,12 +299,13 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
     launch.threads = threads;
     launch.shared_bytes = shared_bytes;
     launch.ctas = ctas;
-    BackwardParams& params = launch.start_params<BackwardParams>();
+    BackwardParams& params = base.user_score != 0 ? start_user_params<UserBackwardParams>(call, launch)
+                                                  : launch.start_params<BackwardParams>();
     params = common;
     params.call.schedule = schedule;
   };
 
-  if (softmax) {
+  if (base.softmax) {
     if (Status status = add_row_terms(call, common, plan); !status.ok()) return status;
   }
 
@@ -291,25 +313,17 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
   key_schedule.heads = static_cast<int>(call.key_heads);
   key_schedule.first_to_last = true;
   // A bias's gradient is there, and 0, even where no key is.
-  const long long key_ctas = call.total_k == 0 && !base.bias_gradient ? 0 : key_schedule.items();
+  const long long key_ctas = call.total_k == 0 && !writes_bias_gradient(config) ? 0 : key_schedule.items();
   if (Status status = check_grid(key_ctas, config.key_rows); !status.ok()) return status;
   add(kMmaBackward, key_of(config), config.warps * 32, shared_map(config).bytes, key_schedule, key_ctas);
 
-  if (gradient_by == BiasGradientBy::sums || gradient_by == BiasGradientBy::tables) {
+  if (gradient_by != BiasGradientBy::nobody && gradient_by != BiasGradientBy::main_kernel) {
     if (Status status = add_bias_sums(call, device, common, plan); !status.ok()) return status;
   }
   if (base.accumulate_dq) {
     return add_dq_sums(call, common, device, config.vector_reduction, config.query_rows, plan);
   }
-  BackwardDqConfig dq_base;
-  dq_base.head_dim = base.head_dim;
-  dq_base.value_dim = base.value_dim;
-  dq_base.bfloat16 = base.bfloat16;
-  dq_base.softmax = base.softmax;
-  dq_base.softcap = base.softcap;
-  dq_base.interval_mask = base.interval_mask;
-  dq_base.bias = base.bias;
-  const Result<BackwardDqConfig> dq = choose_backward_dq_tile(dq_base, device);
+  const Result<BackwardDqConfig> dq = choose_backward_dq_tile(config_for<BackwardDqConfig>(call), device);
   if (!dq.ok()) return dq.status();
   const geometry::Schedule schedule =
       schedule_of(call, effective_max_seqlen_q(call), 16 * dq->warps, dq->min_blocks, device);

@@ -4,7 +4,10 @@
 #include <vector>
 
 #include "attention/backward_bias_config.h"
+#include "gpu/device_call.h"
 #include "gpu/driver.h"
+#include "gpu/user_score.h"
+#include "problem/sequence.h"
 #include "warploom/status.h"
 
 namespace warploom::gpu {
@@ -23,13 +26,38 @@ std::vector<BackwardDqConfig> backward_dq_tiles(const BackwardDqConfig& base, co
 std::vector<BackwardBiasConfig> backward_bias_tiles(const BackwardBiasConfig& base, const DeviceInfo& device,
                                                     bool whole_table);
 
-/// The biased calls that kernels are compiled for ahead: the common dimensions and, with `whole_table` only, two of the
-/// rare combinations.
+/// A call as far as its score and mask go; the biased ones that kernels are compiled for ahead: the common dimensions
+/// and, with `whole_table` only, two of the rare combinations.
 struct BiasedScore {
   int head_dim;
   bool softmax, softcap, bfloat16, interval_mask;
   BiasKind bias;
 };
 std::vector<BiasedScore> biased_scores(bool whole_table);
+
+/// What a score says of the configuration of any of these kernels.
+template <typename Config>
+Config config_for(const BiasedScore& asked) {
+  Config config;
+  config.head_dim = config.value_dim = asked.head_dim;
+  config.bfloat16 = asked.bfloat16;
+  config.softmax = asked.softmax;
+  config.softcap = asked.softcap;
+  config.interval_mask = asked.interval_mask;
+  config.bias = asked.bias;
+  return config;
+}
+
+/// What a call says of it.
+template <typename Config>
+Config config_for(const warploom_attention& call) {
+  const bool softmax = call.op == WARPLOOM_SOFTMAX;
+  auto config =
+      config_for<Config>(BiasedScore{static_cast<int>(call.head_dim), softmax, softmax && call.softcap != 0,
+                                     call.dtype == WARPLOOM_BFLOAT16, has_interval_mask(call), bias_kind(call)});
+  config.value_dim = static_cast<int>(call.value_dim);
+  config.user_score = user_score_number(call);
+  return config;
+}
 
 }  // namespace warploom::gpu

@@ -13,8 +13,9 @@
 namespace warploom::gpu {
 namespace {
 
+constexpr GemmType k8 = GemmType::float8_e4m3;
 /// The tiles that were measured to be worth having (docs/gemm.md). Without the staging of D where it cannot be.
-constexpr std::array<GemmConfig, 8> kTable = {{
+constexpr std::array<GemmConfig, 13> kTable = {{
     {.tile_rows = 128, .tile_columns = 256, .stages = 3, .multicast = 2, .staging_panels = 4},
     {.tile_rows = 128, .tile_columns = 256, .stages = 3, .staging_panels = 4},
     {.tile_rows = 128, .tile_columns = 128, .stages = 5, .ping_pong = true, .multicast = 2, .staging_panels = 2},
@@ -23,16 +24,22 @@ constexpr std::array<GemmConfig, 8> kTable = {{
     {.tile_rows = 128, .tile_columns = 64, .stages = 8, .split = 2, .staging_panels = 0},
     {.tile_rows = 128, .tile_columns = 64, .stages = 8, .multicast = 2, .staging_panels = 0},
     {.tile_rows = 128, .tile_columns = 128, .stages = 6, .split = 2, .staging_panels = 0},
+    // 8-bit operands: sums of the slots before take as many registers as the accumulators.
+    {.input = k8, .tile_rows = 128, .tile_columns = 192, .stages = 4, .multicast = 2, .staging_panels = 3},
+    {.input = k8, .tile_rows = 128, .tile_columns = 192, .stages = 4, .staging_panels = 3},
+    {.input = k8, .tile_rows = 128, .tile_columns = 128, .stages = 5, .multicast = 2, .staging_panels = 2},
+    {.input = k8, .tile_rows = 128, .tile_columns = 128, .stages = 5, .staging_panels = 2},
+    {.input = k8, .tile_rows = 128, .tile_columns = 64, .stages = 8, .split = 2, .staging_panels = 0},
 }};
 
 // The model's rates, an H200's. Tensor core and L2 are those of an SM.
-constexpr double kProductsPerClock = 2048;     // multiply-adds of 16-bit values
-constexpr double kL2BytesPerClock = 64;        // an SM's load path; large products were seen to take 48
-constexpr double kMemoryBytesPerClock = 2400;  // of the whole GPU: 4.3 TB/s at 1.75 GHz
-constexpr double kNarrowFactor = 1.05;         // 128 columns a wgmma: more reads of A for each product
-constexpr double kStartCycles = 3000;          // launch, barriers, first loads
-constexpr double kSumCycles = 3000;            // adding up over a cluster
-constexpr double kStoreCyclesPerValue = 8;     // of a thread's accumulators, plain
+constexpr double kBytesMultipliedPerClock = 4096;  // multiply-adds times the bytes of a value
+constexpr double kL2BytesPerClock = 64;            // an SM's load path; large products were seen to take 48
+constexpr double kMemoryBytesPerClock = 2400;      // of the whole GPU: 4.3 TB/s at 1.75 GHz
+constexpr double kNarrowFactor = 1.05;             // 128 columns a wgmma: more reads of A for each product
+constexpr double kStartCycles = 3000;              // launch, barriers, first loads
+constexpr double kSumCycles = 3000;                // adding up over a cluster
+constexpr double kStoreCyclesPerValue = 8;         // of a thread's accumulators, plain
 constexpr double kDirectCyclesPerValue = 16;
 constexpr double kSiluCyclesPerValue = 32;
 constexpr double kEpilogueCycles = 500;
@@ -43,6 +50,7 @@ int64_t rounded_up(int64_t value, int64_t step) {
   return (value + step - 1) / step;
 }
 
+/// Of a 16-bit C or D.
 bool aligned(const warploom_matrix& m, int64_t rows, int64_t batch) {
   return reinterpret_cast<uintptr_t>(m.data) % 16 == 0 && (rows <= 1 || m.row_stride % 8 == 0) &&
          (batch <= 1 || m.batch_stride % 8 == 0);
@@ -55,26 +63,39 @@ bool can_stage(const warploom_gemm& call) {
                                      (call.batch == 1 || call.c.batch_stride > 0)));
 }
 
-GemmOutput output_of(uint32_t dtype) {
-  return dtype == WARPLOOM_FLOAT32   ? GemmOutput::float32
-         : dtype == WARPLOOM_FLOAT16 ? GemmOutput::float16
-                                     : GemmOutput::bfloat16;
+GemmType type_of(uint32_t dtype) {
+  switch (dtype) {
+    case WARPLOOM_FLOAT32:
+      return GemmType::float32;
+    case WARPLOOM_FLOAT16:
+      return GemmType::float16;
+    case WARPLOOM_FLOAT8_E4M3:
+      return GemmType::float8_e4m3;
+    default:
+      return GemmType::bfloat16;
+  }
+}
+
+/// Slots of K; one of zeros for an empty K.
+int64_t steps_of(const warploom_gemm& call, const GemmConfig& config) {
+  return std::max<int64_t>(1, rounded_up(call.depth, gemm_depth(config)));
 }
 
 GemmCandidate judged(const GemmConfig& config, const warploom_gemm& call, const DeviceInfo& device) {
   GemmCandidate result;
   result.config = config;
   const int cluster = gemm_cluster(config);
-  const int64_t steps = rounded_up(std::max<int64_t>(1, rounded_up(call.depth, kGemmDepth)), config.split);
+  const int64_t steps = rounded_up(steps_of(call, config), config.split);
   result.tiles = rounded_up(call.rows, config.tile_rows * config.multicast) *
                  rounded_up(call.columns, config.tile_columns) * call.batch;
   result.waves = rounded_up(result.tiles, std::max(1, device.sm_count / cluster));
 
-  const double products = static_cast<double>(config.tile_rows) * config.tile_columns * kGemmDepth;
-  const double tensor = products / kProductsPerClock * (config.tile_columns < 256 ? kNarrowFactor : 1);
+  // A slot holds as many bytes whatever the type.
+  const double products = static_cast<double>(config.tile_rows) * config.tile_columns * geometry::kPanelRowBytes;
+  const double tensor = products / kBytesMultipliedPerClock * (config.tile_columns < 256 ? kNarrowFactor : 1);
   const double loaded_rows = static_cast<double>(std::min<int64_t>(config.tile_rows, call.rows)) +
                              static_cast<double>(config.tile_columns) / config.multicast;
-  const double l2 = loaded_rows * kGemmDepth * 2 / kL2BytesPerClock;
+  const double l2 = loaded_rows * geometry::kPanelRowBytes / kL2BytesPerClock;
   result.limiter = tensor >= l2 ? "tensor core" : "loads from L2";
   const double main_loop = static_cast<double>(steps) * std::max(tensor, l2);
   const double values = gemm_consumer_rows(config) / 64.0 * config.tile_columns / 2;
@@ -87,7 +108,8 @@ GemmCandidate judged(const GemmConfig& config, const warploom_gemm& call, const 
                               static_cast<double>(call.columns) * static_cast<double>(call.depth);
   const double results_moved = static_cast<double>(call.rows) * static_cast<double>(call.columns) *
                                (call.c.data != nullptr ? 2 : 1) * gemm_value_bytes(call.out_dtype);
-  result.memory_cycles = (values_moved * 2 + results_moved) * static_cast<double>(call.batch) / kMemoryBytesPerClock;
+  result.memory_cycles = (values_moved * gemm_value_bytes(call.dtype) + results_moved) *
+                         static_cast<double>(call.batch) / kMemoryBytesPerClock;
   result.cycles = kStartCycles +
                   std::max(static_cast<double>(result.waves) * result.tile_cycles, result.memory_cycles) +
                   (config.ping_pong ? epilogue : 0) + (config.split > 1 ? kSumCycles : 0);
@@ -95,17 +117,29 @@ GemmCandidate judged(const GemmConfig& config, const warploom_gemm& call, const 
 }
 
 ConfigKey key_of(const GemmConfig& c) {
-  return {c.bfloat16,  static_cast<int>(c.output),
-          c.tile_rows, c.tile_columns,
-          c.stages,    c.consumers,
-          c.ping_pong, c.multicast,
-          c.split,     c.staging_panels,
-          c.bias,      c.silu,
-          c.residual,  static_cast<int>(c.trace)};
+  return {static_cast<int>(c.input),
+          static_cast<int>(c.output),
+          c.tile_rows,
+          c.tile_columns,
+          c.stages,
+          c.consumers,
+          c.ping_pong,
+          c.multicast,
+          c.split,
+          c.staging_panels,
+          c.bias,
+          c.silu,
+          c.residual,
+          static_cast<int>(c.trace)};
 }
 
-const char* output_name(GemmOutput output) {
-  return output == GemmOutput::float32 ? "float32" : output == GemmOutput::float16 ? "float16" : "bfloat16";
+const char* type_name(GemmType type) {
+  constexpr const char* kNames[] = {"float16", "bfloat16", "float32", "float8_e4m3"};
+  return kNames[static_cast<int>(type)];
+}
+const char* short_name(GemmType type) {
+  constexpr const char* kNames[] = {"fp16", "bf16", "fp32", "fp8"};
+  return kNames[static_cast<int>(type)];
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
@@ -115,7 +149,7 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
   request.entry_file = "gemm/gemm_sm90.cu";
   request.config_text =
       message("#include \"gemm/gemm_config.h\"\nnamespace warploom {\ninline constexpr GemmConfig kConfig = {",
-              ".bfloat16 = ", truth(c.bfloat16), ", .output = GemmOutput::", output_name(c.output),
+              ".input = GemmType::", type_name(c.input), ", .output = GemmType::", type_name(c.output),
               ", .tile_rows = ", c.tile_rows, ", .tile_columns = ", c.tile_columns, ", .stages = ", c.stages,
               ", .consumers = ", c.consumers, ", .ping_pong = ", truth(c.ping_pong), ", .multicast = ", c.multicast,
               ", .split = ", c.split, ", .staging_panels = ", c.staging_panels, ", .bias = ", truth(c.bias),
@@ -129,21 +163,21 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
 std::string name_of(const GemmConfig& c) {
   return message("gemm ", c.tile_rows, "x", c.tile_columns, c.ping_pong ? " ping-pong" : "",
                  c.multicast > 1 ? message(" multicast ", c.multicast) : "",
-                 c.split > 1 ? message(" split ", c.split) : "", c.split == 1 && !gemm_staged(c) ? " direct" : "",
-                 c.bfloat16 ? " bf16" : " fp16", " to ", output_name(c.output), c.bias ? " bias" : "",
-                 c.silu ? " silu" : "", c.residual ? " residual" : "", c.trace != trace::Level::off ? " traced" : "");
+                 c.split > 1 ? message(" split ", c.split) : "", c.split == 1 && !gemm_staged(c) ? " direct" : "", " ",
+                 short_name(c.input), " to ", type_name(c.output), c.bias ? " bias" : "", c.silu ? " silu" : "",
+                 c.residual ? " residual" : "", c.trace != trace::Level::off ? " traced" : "");
 }
 
 KernelVariant variant_of(const ConfigKey& key) {
   const GemmConfig config = gemm_config(key);
-  return {&kGemm, key, name_of(config), 0, config.bfloat16, false};
+  return {&kGemm, key, name_of(config), 0, config.input == GemmType::bfloat16, false};
 }
 
 std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_table) {
   std::vector<KernelVariant> result;
   if (device.major != 9) return result;
-  const auto add = [&](GemmConfig config, bool bfloat16, GemmOutput output, bool direct, bool epilogue, bool residual) {
-    config.bfloat16 = bfloat16;
+  const auto add = [&](GemmConfig config, GemmType input, GemmType output, bool direct, bool epilogue, bool residual) {
+    config.input = input;
     config.output = output;
     config.bias = config.silu = epilogue;
     config.residual = residual;
@@ -151,21 +185,22 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_tabl
     result.push_back(variant_of(key_of(config)));
   };
   for (const GemmConfig& row : kTable) {
-    for (const bool bfloat16 : {true, false}) {
-      const GemmOutput same = bfloat16 ? GemmOutput::bfloat16 : GemmOutput::float16;
-      for (const bool epilogue : {false, true}) add(row, bfloat16, same, false, epilogue, false);
+    for (const GemmType output : {GemmType::bfloat16, GemmType::float16}) {
+      const GemmType input = row.input == k8 ? k8 : output;
+      for (const bool epilogue : {false, true}) add(row, input, output, false, epilogue, false);
       if (!whole_table) continue;
-      add(row, bfloat16, same, false, true, true);
+      add(row, input, output, false, true, true);
       if (row.ping_pong) continue;
-      if (row.staging_panels > 0) add(row, bfloat16, same, true, true, true);
-      add(row, bfloat16, GemmOutput::float32, true, true, true);
-      add(row, bfloat16, GemmOutput::float32, true, false, false);
+      if (row.staging_panels > 0) add(row, input, output, true, true, true);
+      if (row.input == k8 && output == GemmType::float16) continue;  // float32 outputs are the same
+      add(row, input, GemmType::float32, true, true, true);
+      add(row, input, GemmType::float32, true, false, false);
     }
   }
   return result;
 }
 
-/// rows x columns, a box of kGemmDepth columns (D and C: a panel) by box_rows.
+/// rows x columns, a box of a panel by box_rows.
 TensorMapShape map_shape(TensorMapElement element, const warploom_matrix& matrix, int64_t batch, int64_t rows,
                          int64_t columns, int box_rows) {
   const bool batched = batch > 1 && matrix.batch_stride != 0;
@@ -175,9 +210,10 @@ TensorMapShape map_shape(TensorMapElement element, const warploom_matrix& matrix
   shape.dims = {static_cast<uint64_t>(std::max<int64_t>(1, columns)), static_cast<uint64_t>(rows),
                 static_cast<uint64_t>(batched ? batch : 1)};
   constexpr uint64_t unused = 16;
-  shape.strides = {0, rows > 1 ? static_cast<uint64_t>(matrix.row_stride) * 2 : unused,
-                   batched ? static_cast<uint64_t>(matrix.batch_stride) * 2 : unused};
-  shape.box = {kGemmDepth, static_cast<uint32_t>(box_rows), 1};
+  const auto value_bytes = static_cast<uint64_t>(bytes_of(element));
+  shape.strides = {0, rows > 1 ? static_cast<uint64_t>(matrix.row_stride) * value_bytes : unused,
+                   batched ? static_cast<uint64_t>(matrix.batch_stride) * value_bytes : unused};
+  shape.box = {static_cast<uint32_t>(geometry::kPanelRowBytes / bytes_of(element)), static_cast<uint32_t>(box_rows), 1};
   shape.swizzle = TensorMapSwizzle::bytes_128;
   return shape;
 }
@@ -210,8 +246,8 @@ const KernelFamily kGemm = {"gemm (wgmma)", "kernels/gemm/gemm_sm90.cu", request
 
 GemmConfig gemm_config(const ConfigKey& key) {
   GemmConfig c;
-  c.bfloat16 = key[0] != 0;
-  c.output = static_cast<GemmOutput>(key[1]);
+  c.input = static_cast<GemmType>(key[0]);
+  c.output = static_cast<GemmType>(key[1]);
   c.tile_rows = key[2];
   c.tile_columns = key[3];
   c.stages = key[4];
@@ -229,9 +265,11 @@ GemmConfig gemm_config(const ConfigKey& key) {
 
 std::vector<GemmCandidate> gemm_candidates(const warploom_gemm& call, const DeviceInfo& device) {
   std::vector<GemmCandidate> result;
+  const GemmType input = type_of(call.dtype);
   for (GemmConfig config : kTable) {
-    config.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
-    config.output = output_of(call.out_dtype);
+    if ((config.input == k8) != (input == k8)) continue;
+    config.input = input;
+    config.output = type_of(call.out_dtype);
     config.bias = call.bias != nullptr;
     config.silu = call.activation == WARPLOOM_SILU;
     config.residual = call.c.data != nullptr && call.beta != 0;
@@ -242,7 +280,7 @@ std::vector<GemmCandidate> gemm_candidates(const warploom_gemm& call, const Devi
     }
     if (shared_map(config).bytes > device.shared_bytes_per_block) continue;
     // Every CTA that shares in K has a step of it.
-    if (config.split > std::max<int64_t>(1, rounded_up(call.depth, kGemmDepth))) continue;
+    if (config.split > steps_of(call, config)) continue;
     result.push_back(judged(config, call, device));
   }
   std::stable_sort(result.begin(), result.end(),
@@ -255,9 +293,11 @@ Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, GpuPlan& p
     return Status::runtime_error(message(device.name, " has compute capability ", device.major, ".", device.minor,
                                          "; the matrix product needs 9.0 (Hopper). Multiply with torch.matmul"));
   }
+  return plan_gemm(call, device, gemm_candidates(call, device).front(), plan);
+}
+
+Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, const GemmCandidate& chosen, GpuPlan& plan) {
   plan.architecture = compile_architecture(device);
-  const std::vector<GemmCandidate> candidates = gemm_candidates(call, device);
-  const GemmCandidate& chosen = candidates.front();
   const GemmConfig& config = chosen.config;
   PlannedLaunch& launch = plan.add_launch(kGemm, key_of(config));
   launch.threads = gemm_threads(config);
@@ -287,8 +327,10 @@ Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, GpuPlan& p
   params.residual_batch_stride = call.c.batch_stride;
   params.rows = static_cast<int>(call.rows);
   params.columns = static_cast<int>(call.columns);
-  params.steps = static_cast<int>(std::max<int64_t>(1, rounded_up(call.depth, kGemmDepth)));
-  params.first_k = call.depth == 0 ? kGemmDepth : 0;
+  params.steps = static_cast<int>(steps_of(call, config));
+  params.first_k = call.depth == 0 ? gemm_depth(config) : 0;
+  params.scale_a = call.scale_a;
+  params.scale_b = call.scale_b;
   params.a_batch = call.a.batch_stride != 0;
   params.b_batch = call.b.batch_stride != 0;
   params.alpha = static_cast<float>(call.alpha);
@@ -299,8 +341,12 @@ Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, GpuPlan& p
 Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, PlannedLaunch& launch) {
   const GemmConfig config = gemm_config(launch.config);
   GemmParams& params = launch.params_as<GemmParams>();
-  const auto element = [](bool bfloat16) { return bfloat16 ? TensorMapElement::bfloat16 : TensorMapElement::float16; };
-  const TensorMapElement in = element(config.bfloat16);
+  const auto element = [](GemmType type) {
+    return type == k8                   ? TensorMapElement::uint8
+           : type == GemmType::bfloat16 ? TensorMapElement::bfloat16
+                                        : TensorMapElement::float16;
+  };
+  const TensorMapElement in = element(config.input);
   // Of an empty K nothing is read, but a map has an address: any aligned one.
   const auto* nothing = reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(call.out.data) & ~uintptr_t{15});
   const warploom_matrix none{};
@@ -316,7 +362,7 @@ Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, Planned
                         : map_shape(in, call.b, call.batch, call.columns, call.depth, b_rows),
                   empty ? nothing : call.b.data, params.b);
   if (!status.ok() || !gemm_staged(config)) return status;
-  const TensorMapElement out = element(config.output == GemmOutput::bfloat16);
+  const TensorMapElement out = element(config.output);
   const int out_rows = gemm_consumer_rows(config);
   status = encode(driver, "out", map_shape(out, call.out, call.batch, call.rows, call.columns, out_rows), call.out.data,
                   params.out);

@@ -32,6 +32,9 @@ std::vector<GemmCandidate> gemm_candidates(const warploom_gemm& call, const Devi
 /// tiles than one launch takes.
 Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, GpuPlan& plan);
 
+/// The same with one of the product's candidates.
+Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, const GemmCandidate& chosen, GpuPlan& plan);
+
 /// The tensor maps of a planned product with something to compute.
 Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, PlannedLaunch& launch);
 

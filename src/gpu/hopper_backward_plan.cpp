@@ -10,6 +10,7 @@
 #include "gpu/backward_bias_plan.h"
 #include "gpu/device_call.h"
 #include "gpu/hopper_forward_plan.h"
+#include "gpu/hopper_two_kernel_plan.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
 
@@ -32,14 +33,12 @@ constexpr std::array kTiles = {
 /// alpha x head_dim may make it, turns that into percents of P. Such calls are left to mma.sync.
 constexpr double kMaxExponentScale = 1000;
 
-/// Narrow heads where float16 with its exponents or softmax with its row terms takes registers too, or a bias's tiles
-/// shared memory.
+/// Narrow heads where float16 with its exponents takes registers too, or a bias's tiles shared memory.
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 64, 4};
 
 const Tile& tile_of(const HopperBackwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
-  if ((!config.bfloat16 || config.softmax || config.dense_bias) && wider <= kRoomyNarrowTile.max_dim)
-    return kRoomyNarrowTile;
+  if ((!config.bfloat16 || config.dense_bias) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
   return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
@@ -87,12 +86,17 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
     for (const bool softmax : {false, true}) {
       plain.softmax = softmax;
       add(plain);
-      HopperBackwardConfig scaled = plain;
-      scaled.scaled_key = !softmax;
-      if (!softmax) add(scaled);
+      for (const int bits : {1, 2, 3}) {
+        HopperBackwardConfig quicker = plain;
+        quicker.scaled_key = (bits & 1) != 0;
+        quicker.splits_scores = (bits & 2) != 0;
+        if (quicker.scaled_key && softmax) continue;
+        if (!quicker.splits_scores || choose_hopper_backward_config(quicker).splits_scores) add(quicker);
+      }
       if (dim != end_of_row && dim != end_of_row - 8) continue;
-      for (const int bits : {1, 2, 3, 4, 5, 6, 7}) {
+      for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}) {
         HopperBackwardConfig other = plain;
+        other.accumulate_dq = (bits & 8) == 0;  // deterministic calls' dK and dV
         other.bfloat16 = (bits & 1) == 0;
         other.interval_mask = (bits & 2) != 0;
         other.softcap = (bits & 4) != 0;
@@ -104,7 +108,10 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
         biased.bias_gradient = (bits & 1) == 0;
         biased.interval_mask = (bits & 2) != 0;
         biased.scaled_key = (bits & 4) != 0;
-        if (!biased.scaled_key || !softmax) add(biased);
+        if (biased.scaled_key && softmax) continue;
+        add(biased);
+        biased.splits_scores = true;
+        if (choose_hopper_backward_config(biased).splits_scores) add(biased);
       }
     }
   }
@@ -146,7 +153,8 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"key_rows", c.key_rows},
                     {"query_rows", c.query_rows},
                     {"stages", c.stages},
-                    {"scaled_key", c.scaled_key}};
+                    {"scaled_key", c.scaled_key},
+                    {"splits_scores", c.splits_scores}};
   json["schedule"] = {{"key_tiles", schedule.query_tiles},
                       {"items", schedule.items()},
                       {"pairs_in_group", schedule.pairs_in_group},
@@ -177,17 +185,22 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
   config.key_rows = tile.key_rows;
   config.query_rows = tile.query_rows;
   config.stages = tile.stages;
+  // Beside a bias wide heads have no registers for it.
+  const bool has_registers = !wanted.dense_bias || std::max(wanted.head_dim, wanted.value_dim) <= 64;
+  config.splits_scores = wanted.splits_scores && wanted.bfloat16 && !wanted.softcap && !wanted.interval_mask &&
+                         has_registers && wanted.accumulate_dq && tile.query_rows == 64;
   return config;
 }
 
 ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
-  return {c.head_dim,  c.value_dim, c.bfloat16,   c.softmax, c.softcap,    c.interval_mask, c.accumulate_dq,
-          c.consumers, c.key_rows,  c.query_rows, c.stages,  c.scaled_key, c.dense_bias,    c.bias_gradient};
+  return {c.head_dim,      c.value_dim,     c.bfloat16,      c.softmax,    c.softcap,
+          c.interval_mask, c.accumulate_dq, c.consumers,     c.key_rows,   c.query_rows,
+          c.stages,        c.scaled_key,    c.splits_scores, c.dense_bias, c.bias_gradient};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0,  key[5] != 0,  key[6] != 0,
-          key[7], key[8], key[9],      key[10],     key[11] != 0, key[12] != 0, key[13] != 0};
+  return {key[0], key[1], key[2] != 0, key[3] != 0,  key[4] != 0,  key[5] != 0,  key[6] != 0, key[7],
+          key[8], key[9], key[10],     key[11] != 0, key[12] != 0, key[13] != 0, key[14] != 0};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -201,8 +214,9 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
       ", .interval_mask = ", truth(c.interval_mask), ", .accumulate_dq = ", truth(c.accumulate_dq),
       ", .consumers = ", c.consumers, ", .key_rows = ", c.key_rows, ", .query_rows = ", c.query_rows,
-      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .dense_bias = ", truth(c.dense_bias),
-      ", .bias_gradient = ", truth(c.bias_gradient), "};\n}  // namespace warploom\n");
+      ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .splits_scores = ", truth(c.splits_scores),
+      ", .dense_bias = ", truth(c.dense_bias), ", .bias_gradient = ", truth(c.bias_gradient),
+      "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -217,6 +231,7 @@ HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call) {
   config.softcap = config.softmax && call.softcap != 0;
   config.interval_mask = has_interval_mask(call);
   config.scaled_key = bfloat16_carries_half_alpha(call);
+  config.splits_scores = call.divisor_rows == nullptr;
   config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
   config.bias_gradient = bias_gradient_by(call) == BiasGradientBy::main_kernel;
   return config;
@@ -253,11 +268,15 @@ geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, co
   geometry::Schedule schedule = schedule_of(call, longest_keys(call), key_rows, /*ctas_of_sm=*/1, device);
   schedule.heads = static_cast<int>(call.key_heads);
   schedule.first_to_last = true;
-  const int pairs = schedule.sequences * schedule.heads;
+  const int pairs = static_cast<int>(call.batch) * schedule.heads;  // rows that are nobody's make no work
   // Of q and dout 2 bytes an element, of dQ's sums 4.
   const double bytes = static_cast<double>(call.total_q * call.heads * (6 * call.head_dim + 2 * call.value_dim));
-  const double in_l2 = kShareOfL2 * device.l2_bytes / std::max(1.0, bytes / pairs);
-  schedule.pairs_in_group = static_cast<int>(std::clamp<double>(std::round(in_l2), 1, std::max(1, pairs)));
+  const double in_l2 = kShareOfL2 * device.l2_bytes / std::max(1.0, bytes / std::max(1, pairs));
+  // Fewer than two items a CTA in a group, or a smaller last group, leave CTAs without work at the end, where long
+  // items have begun late: a third of the time at worst.
+  const double to_share = 2.0 * device.sm_count / std::max(1, schedule.query_tiles);
+  const double groups = std::max(1.0, std::round(pairs / std::max(in_l2, to_share)));
+  schedule.pairs_in_group = std::max(1, static_cast<int>(std::ceil(pairs / groups)));
   return schedule;
 }
 
@@ -269,9 +288,8 @@ void place_scratch(const warploom_attention& call, std::size_t sums_bytes, GpuPl
 
 bool hopper_backward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
-  if (call.pass != WARPLOOM_BACKWARD || !serves_bias(call)) return false;
-  if ((call.flags & WARPLOOM_DETERMINISTIC) != 0) return false;
-  if (std::max(call.head_dim, call.value_dim) > kMaxOnePassDim) return false;
+  if (call.pass != WARPLOOM_BACKWARD || !serves_bias(call) || has_score_function(call)) return false;
+  if (takes_two_kernels(call) && !two_kernels_serve(call)) return false;
   if (call.op == WARPLOOM_SOFTMAX &&
       std::fabs(effective_alpha(call)) * static_cast<double>(call.head_dim) > kMaxExponentScale) {
     return false;

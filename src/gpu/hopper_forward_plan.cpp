@@ -37,81 +37,26 @@ constexpr int kMaxScaledDim = 128;
 
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 2, 2};
 
-/// With a dense bias by TMA, whose tiles come in panels of 64 columns beside those of K.
-constexpr std::array kMappedBiasTiles = {
+/// With a dense bias, whose tiles come in panels of 64 columns beside those of K.
+constexpr std::array kBiasTiles = {
     Tile{64, 3, 64, 2, 2},
     Tile{128, 2, 64, 2, 2},
     Tile{192, 2, 64, 2, 1},
     Tile{256, 2, 48, 2, 1},
 };
-/// With a bias that is copied row by row; key columns a power of two, as a warp copies some rows at once.
-constexpr std::array kCopiedBiasTiles = {
-    Tile{64, 3, 64, 2, 2},
-    Tile{128, 2, 64, 2, 2},
-    Tile{256, 2, 32, 2, 1},
-};
-/// With a bucketed bias.
-constexpr std::array kBucketedTiles = {
-    Tile{128, 2, 64, 4, 2},
-    Tile{256, 2, 32, 2, 1},
-};
-
-template <std::size_t Rows>
-const Tile& row_for(const std::array<Tile, Rows>& tiles, int wider) {
-  return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
-}
 
 const Tile& tile_of(const HopperForwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   if ((config.interval_mask || config.softcap) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
-  switch (config.bias) {
-    case HopperBias::tensor_map:
-      return row_for(kMappedBiasTiles, wider);
-    case HopperBias::rows16:
-    case HopperBias::rows32:
-      return row_for(kCopiedBiasTiles, wider);
-    case HopperBias::bucketed:
-      return row_for(kBucketedTiles, wider);
-    default:
-      return row_for(kTiles, wider);
-  }
+  const std::array<Tile, kTiles.size()>& tiles = config.dense_bias ? kBiasTiles : kTiles;
+  return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
-/// How the kernel reads the call's bias.
-HopperBias bias_of(const warploom_attention& call) {
-  switch (bias_kind(call)) {
-    case BiasKind::none:
-      return HopperBias::none;
-    case BiasKind::bucketed:
-      return HopperBias::bucketed;
-    case BiasKind::rows32:
-      return HopperBias::rows32;
-    case BiasKind::rows16:
-      break;
-  }
-  const bool mapped =
-      call.bias.kind == WARPLOOM_DENSE_BIAS && is_mappable(bias_map(call, kWarpgroupRows), bias_tensor(call.bias));
-  return mapped ? HopperBias::tensor_map : HopperBias::rows16;
-}
-
-/// The form's names: as the kernel's text has it, and as `explain` and lists of kernels show it.
-struct BiasNames {
-  const char *constant, *name;
-};
-BiasNames names_of(HopperBias bias) {
-  switch (bias) {
-    case HopperBias::none:
-      return {"none", "none"};
-    case HopperBias::tensor_map:
-      return {"tensor_map", "dense, by TMA"};
-    case HopperBias::rows16:
-      return {"rows16", "rows, copied"};
-    case HopperBias::rows32:
-      return {"rows32", "float32 rows, copied"};
-    case HopperBias::bucketed:
-      return {"bucketed", "bucketed"};
-  }
-  return {"", ""};
+/// Softmax with heads of up to 128: both products of a step are issued together, and the consumers alternate by
+/// themselves (docs/hopper.md). The softcap lacks the registers.
+bool is_faster_without_turns(const HopperForwardConfig& config) {
+  return config.score == ScoreKind::softmax && !config.dense_bias && !config.softcap &&
+         std::max(config.head_dim, config.value_dim) <= kTiles[1].max_dim;
 }
 
 HopperForwardConfig config_of(const warploom_attention& call) {
@@ -122,29 +67,9 @@ HopperForwardConfig config_of(const warploom_attention& call) {
   config.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
   config.softcap = call.op == WARPLOOM_SOFTMAX && call.softcap > 0;
   config.interval_mask = has_interval_mask(call);
-  config.bias = bias_of(call);
-  // With tables one multiply-add makes a score of Q K^T and R.
-  config.scaled_query =
-      config.bias != HopperBias::bucketed && call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
+  config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
+  config.scaled_query = call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
   return config;
-}
-
-/// The order of items. All (sequence, head) pairs go side by side, longest tiles first, unless their K and V would not
-/// stay in L2 from one tile of a sequence to the next: then in groups as large as L2 bears, but large enough for the
-/// SMs to meet in the same K and V.
-geometry::Schedule schedule_for(const warploom_attention& call, int query_rows, const DeviceInfo& device) {
-  constexpr double kShareOfL2 = 0.7;
-  constexpr int kSmsOfPair = 4;
-  geometry::Schedule schedule = schedule_of(call, effective_max_seqlen_q(call), query_rows, /*ctas_of_sm=*/1, device);
-  const double pairs = static_cast<double>(schedule.sequences) * schedule.heads;
-  const double key_rows =
-      is_dense(call) ? static_cast<double>(call.batch * call.max_seqlen_k) : static_cast<double>(call.total_k);
-  const double bytes =
-      key_rows * static_cast<double>(call.key_heads * (call.head_dim + call.value_dim)) * kElementBytes;
-  const double in_l2 = kShareOfL2 * device.l2_bytes / (bytes / pairs);
-  const double groups = std::max(1.0, std::round(pairs / std::max<double>(in_l2, device.sm_count / kSmsOfPair)));
-  schedule.pairs_in_group = static_cast<int>(std::ceil(pairs / groups));
-  return schedule;
 }
 
 ConfigKey key_of(const HopperForwardConfig& c) {
@@ -154,7 +79,7 @@ ConfigKey key_of(const HopperForwardConfig& c) {
           c.bfloat16,
           c.softcap,
           c.interval_mask,
-          static_cast<int>(c.bias),
+          c.dense_bias,
           c.consumers,
           c.key_columns,
           c.stages,
@@ -174,7 +99,7 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
       ".score = ScoreKind::", config.score == ScoreKind::softmax ? "softmax" : "silu",
       ", .head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
       ", .softcap = ", truth(config.softcap), ", .interval_mask = ", truth(config.interval_mask),
-      ", .bias = HopperBias::", names_of(config.bias).constant, ", .consumers = ", config.consumers,
+      ", .dense_bias = ", truth(config.dense_bias), ", .consumers = ", config.consumers,
       ", .key_columns = ", config.key_columns, ", .stages = ", config.stages, ", .query_stages = ", config.query_stages,
       ", .turns = ", truth(config.turns), ", .scaled_query = ", truth(config.scaled_query),
       "};\n}  // namespace warploom\n");
@@ -189,8 +114,7 @@ KernelVariant variant_of(const ConfigKey& key) {
                      std::to_string(c.head_dim);
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += std::string(c.bfloat16 ? " bf16" : " fp16") + (c.softcap ? " softcap" : "") +
-          (c.interval_mask ? " intervals" : "") +
-          (c.bias == HopperBias::none ? "" : std::string(" bias ") + names_of(c.bias).constant);
+          (c.interval_mask ? " intervals" : "") + (c.dense_bias ? " dense bias" : "");
   return {&kHopperForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
 }
 
@@ -217,16 +141,12 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
       add(other);
       other.interval_mask = false;
       add(other);
-      const auto add_biased = [&](HopperForwardConfig biased) {
-        for (const HopperBias bias :
-             {HopperBias::tensor_map, HopperBias::rows16, HopperBias::rows32, HopperBias::bucketed}) {
-          biased.bias = bias;
-          add(biased);
-        }
-      };
-      add_biased(other);
-      add_biased(plain);
+      other.dense_bias = true;
+      add(other);
       other = plain;
+      other.dense_bias = true;
+      add(other);
+      other.dense_bias = false;
       other.softcap = score == ScoreKind::softmax;
       other.scaled_query = score == ScoreKind::silu;
       if (other.softcap || dim <= kMaxScaledDim) add(other);
@@ -239,14 +159,12 @@ struct MapShapes {
   TensorMapShape query, key, value;
 };
 
-/// Whether the kernel can add the call's bias. Times beyond the staged ones, or with thresholds of the caller's that
-/// may stand closer than the default ones, are for mma.sync.
+/// Whether the kernel can add the call's bias: none, or a dense one that a tensor map describes.
 bool serves_bias(const warploom_attention& call) {
-  const warploom_bias& bias = call.bias;
-  if (bias.kind == WARPLOOM_NO_BIAS) return true;
-  if (has_interval_mask(call) || (call.op == WARPLOOM_SOFTMAX && call.softcap > 0)) return false;
-  return bias.kind != WARPLOOM_BUCKETED_BIAS || bias.time == nullptr ||
-         (bias.num_times <= kMostTimes && bias.time_bucket == nullptr);
+  if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
+  return call.bias.kind == WARPLOOM_DENSE_BIAS && call.bias.dtype == call.dtype && !has_interval_mask(call) &&
+         !(call.op == WARPLOOM_SOFTMAX && call.softcap > 0) &&
+         is_mappable(bias_map(call, kWarpgroupRows), bias_tensor(call.bias));
 }
 
 MapShapes map_shapes(const warploom_attention& call, int key_columns) {
@@ -267,15 +185,15 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"value_dim", c.value_dim},
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
-                    {"bias", names_of(c.bias).name},
+                    {"bias", c.dense_bias ? "dense" : "none"},
                     {"consumers", c.consumers},
                     {"query_rows", c.consumers * kWarpgroupRows},
                     {"key_columns", c.key_columns},
                     {"stages", c.stages},
                     {"query_stages", c.query_stages},
                     {"turns", c.turns}};
-  const RegisterBudget budget = register_budget(c);
-  json["registers"] = {{"producer", budget.producer}, {"consumer", budget.consumer}};
+  json["registers"] = {{"producer", kRegisterBudgets[c.consumers].producer},
+                       {"consumer", kRegisterBudgets[c.consumers].consumer}};
   json["schedule"] = {
       {"query_tiles", schedule.query_tiles},
       {"items", schedule.items()},
@@ -290,7 +208,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       2 * (call.head_dim + call.value_dim), " FLOPs a score on the tensor core")}};
   json["why"] = message("the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
                         ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
-                        "describe, and a bias beside an interval mask or a softcap take mma.sync");
+                        "describe and most calls with a bias take mma.sync");
 }
 
 }  // namespace
@@ -305,6 +223,7 @@ Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& want
   config.key_columns = tile.key_columns;
   config.stages = tile.stages;
   config.query_stages = tile.query_stages;
+  config.turns = !is_faster_without_turns(config);
   if (shared_map(config).bytes <= device.shared_bytes_per_block) return config;
   return Status::runtime_error(message(device.name, " gives a block ", device.shared_bytes_per_block,
                                        " bytes of shared memory, too little for head dimensions ", config.head_dim,
@@ -318,7 +237,7 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
           key[3] != 0,
           key[4] != 0,
           key[5] != 0,
-          static_cast<HopperBias>(key[6]),
+          key[6] != 0,
           key[7],
           key[8],
           key[9],
@@ -335,9 +254,24 @@ bool bfloat16_carries_half_alpha(const warploom_attention& call) {
          std::fabs(std::frexp(half_alpha, &exponent)) == 0.5f && std::abs(exponent) <= 16;
 }
 
+geometry::Schedule hopper_query_schedule(const warploom_attention& call, int query_rows, const DeviceInfo& device) {
+  constexpr double kShareOfL2 = 0.7;
+  constexpr int kSmsOfPair = 4;
+  geometry::Schedule schedule = schedule_of(call, effective_max_seqlen_q(call), query_rows, /*ctas_of_sm=*/1, device);
+  const double pairs = static_cast<double>(schedule.sequences) * schedule.heads;
+  const double key_rows =
+      is_dense(call) ? static_cast<double>(call.batch * call.max_seqlen_k) : static_cast<double>(call.total_k);
+  const double bytes =
+      key_rows * static_cast<double>(call.key_heads * (call.head_dim + call.value_dim)) * kElementBytes;
+  const double in_l2 = kShareOfL2 * device.l2_bytes / (bytes / pairs);
+  const double groups = std::max(1.0, std::round(pairs / std::max<double>(in_l2, device.sm_count / kSmsOfPair)));
+  schedule.pairs_in_group = static_cast<int>(std::ceil(pairs / groups));
+  return schedule;
+}
+
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
-  if (call.pass != WARPLOOM_FORWARD || !serves_bias(call)) return false;
+  if (call.pass != WARPLOOM_FORWARD || !serves_bias(call) || has_score_function(call)) return false;
   const MapShapes shapes = map_shapes(call, /*key_columns=*/geometry::kPanelColumns);
   return is_mappable(shapes.query, call.q) && is_mappable(shapes.key, call.k) && is_mappable(shapes.value, call.v);
 }
@@ -354,14 +288,14 @@ Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& dev
   if (Status status = encode_map(cuda, "q", shapes.query, call.q, params.query); !status.ok()) return status;
   if (Status status = encode_map(cuda, "k", shapes.key, call.k, params.key); !status.ok()) return status;
   if (Status status = encode_map(cuda, "v", shapes.value, call.v, params.value); !status.ok()) return status;
-  if (config->bias == HopperBias::tensor_map) {
+  if (config->dense_bias) {
     const Status status = encode_map(cuda, "bias", bias_map(call, kWarpgroupRows), bias_tensor(call.bias), params.bias);
     if (!status.ok()) return status;
   }
   fill_device_call(call, params.call);
   params.call.queries_elsewhere = plan.queries_elsewhere;
   const int query_rows = config->consumers * kWarpgroupRows;
-  params.call.schedule = schedule_for(call, query_rows, device);
+  params.call.schedule = hopper_query_schedule(call, query_rows, device);
   const long long items = params.call.schedule.items();
   launch.ctas = std::min<long long>(items, device.sm_count);
   plan.scratch_bytes = plan.cleared_bytes = 2 * sizeof(unsigned);

@@ -56,7 +56,12 @@ void init_gemm(warploom_gemm& call) {
 }
 
 int gemm_value_bytes(uint32_t dtype) {
-  return dtype == WARPLOOM_FLOAT32 ? 4 : 2;
+  return dtype == WARPLOOM_FLOAT32 ? 4 : dtype == WARPLOOM_FLOAT8_E4M3 ? 1 : 2;
+}
+
+uint32_t gemm_bias_dtype(const warploom_gemm& call) {
+  if (call.dtype != WARPLOOM_FLOAT8_E4M3) return call.dtype;
+  return call.out_dtype == WARPLOOM_FLOAT32 ? uint32_t{WARPLOOM_BFLOAT16} : call.out_dtype;
 }
 
 Status validate_gemm(const warploom_gemm& call) {
@@ -69,8 +74,9 @@ Status validate_gemm(const warploom_gemm& call) {
     return Status::invalid_value(
         message("device = ", call.device, " is not WARPLOOM_CUDA; on the CPU multiply with your BLAS"));
   }
-  if (call.dtype != WARPLOOM_FLOAT16 && call.dtype != WARPLOOM_BFLOAT16) {
-    return Status::invalid_type(message("dtype = ", call.dtype, " is not FLOAT16 or BFLOAT16"));
+  const bool eight_bits = call.dtype == WARPLOOM_FLOAT8_E4M3;
+  if (call.dtype != WARPLOOM_FLOAT16 && call.dtype != WARPLOOM_BFLOAT16 && !eight_bits) {
+    return Status::invalid_type(message("dtype = ", call.dtype, " is not FLOAT16, BFLOAT16 or FLOAT8_E4M3"));
   }
   if (call.out_dtype > WARPLOOM_BFLOAT16) {
     return Status::invalid_type(message("out_dtype = ", call.out_dtype, " is not FLOAT16, BFLOAT16 or FLOAT32"));
@@ -84,11 +90,21 @@ Status validate_gemm(const warploom_gemm& call) {
   }
   if (call.batch == 0 || call.rows == 0 || call.columns == 0) return {};
 
+  if (!eight_bits && (call.scale_a != nullptr || call.scale_b != nullptr)) {
+    return Status::invalid_value("scale_a or scale_b without dtype FLOAT8_E4M3; use alpha");
+  }
+  for (const auto& [name, scale] : {std::pair{"scale_a", call.scale_a}, std::pair{"scale_b", call.scale_b}}) {
+    if (reinterpret_cast<uintptr_t>(scale) % sizeof(float) != 0) {
+      return Status::invalid_value(message(name, " is not aligned to 4 bytes; pass the address of a float"));
+    }
+  }
+
   constexpr const char* pad = "pad the rows, or copy the matrix to aligned memory";
   if (call.depth > 0) {
-    Status status = check_matrix("a", call.a, call, call.rows, call.depth, 2, input_alignment, pad);
+    const int value_bytes = gemm_value_bytes(call.dtype);
+    Status status = check_matrix("a", call.a, call, call.rows, call.depth, value_bytes, input_alignment, pad);
     if (!status.ok()) return status;
-    status = check_matrix("b", call.b, call, call.columns, call.depth, 2, input_alignment, pad);
+    status = check_matrix("b", call.b, call, call.columns, call.depth, value_bytes, input_alignment, pad);
     if (!status.ok()) return status;
   }
   const int out_bytes = gemm_value_bytes(call.out_dtype);

@@ -14,4 +14,7 @@ Status validate_gemm(const warploom_gemm& call);
 /// Bytes of a value of `dtype`.
 int gemm_value_bytes(uint32_t dtype);
 
+/// The dtype of the product's bias.
+uint32_t gemm_bias_dtype(const warploom_gemm& call);
+
 }  // namespace warploom

@@ -1,5 +1,8 @@
 #include "sim/document_pictures.h"
 
+#include <iterator>
+
+#include "sim/map_pictures.h"
 #include "sim/pictures.h"
 #include "sim/share.h"
 #include "sim/sweep.h"
@@ -76,6 +79,8 @@ Result<std::vector<DocumentPicture>> document_pictures() {
   const Result<Run> shared = run_shared(small, {.sms = 4, .total_bandwidth = 4 * 13.9, .l2_hit = 0}, {.trace = true});
   if (!shared.ok()) return shared.status();
   pictures.push_back({"shared-memory.svg", timeline_svg(*shared, shared->timeline.makespan)});
+  std::vector<DocumentPicture> maps = map_pictures();
+  pictures.insert(pictures.end(), std::make_move_iterator(maps.begin()), std::make_move_iterator(maps.end()));
   return pictures;
 }
 

@@ -1,5 +1,5 @@
-// The pictures of docs/warp-specialization.md and docs/simulator.md, made by `warploom simulate pictures
-// docs/pictures`. A test compares the files with what this makes.
+// The pictures of docs/warp-specialization.md, docs/simulator.md and docs/tile-maps.md, made by `warploom simulate
+// pictures docs/pictures`. A test compares the files with what this makes.
 #pragma once
 
 #include <string>

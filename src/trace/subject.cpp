@@ -42,20 +42,24 @@ Subject subject_of(const GemmConfig& config, const sim::Machine& machine, std::i
   sim::GemmScenario model;
   model.machine = machine;
   model.scheme = sim::Scheme::specialized;
-  model.k = subject.steps_of_tile * kGemmDepth;
+  model.k = subject.steps_of_tile * gemm_depth(config);
   model.consumers = config.ping_pong ? config.consumers : 1;
   model.stages = config.stages;
   model.tile_m = config.tile_rows;
   model.tile_n = config.tile_columns;
-  model.tile_k = kGemmDepth;
+  model.tile_k = gemm_depth(config);
   subject.model = model;
   if (!config.ping_pong && config.consumers > 1)
     subject.differences.push_back("consumers that share a tile are one in the model");
   if (config.multicast > 1)
     subject.differences.push_back(message("in the model a CTA loads all of B; here ", config.multicast, " share it"));
   if (config.split > 1) subject.differences.push_back("the model knows no sum over a cluster");
-  subject.differences.push_back(
-      "in the model a product is waited for before the next is issued; here two are under way");
+  if (!gemm_promotes(config)) {
+    subject.differences.push_back(
+        "in the model a product is waited for before the next is issued; here two are under way");
+  } else {
+    subject.differences.push_back("the model multiplies 16-bit values; 8-bit products take half as long");
+  }
   return subject;
 }
 

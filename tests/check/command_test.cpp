@@ -62,7 +62,7 @@ TEST(CheckCommand, wrong_arguments_are_usage_errors_that_name_the_rule) {
       {{"pong"}, "PIPELINE 'pong' is not one of the shipped ones"},
       {{"--stages", "0"}, "--stages: '0' is not a number from 1 to 32"},
       {{"--steps", "4-2"}, "the range '4-2' runs backwards; pass 2-4"},
-      {{"--consumers", "6"}, "--consumers: '6' is not a number from 1 to 5"},
+      {{"--consumers", "7"}, "--consumers: '7' is not a number from 1 to 6"},
       {{"--tiles", "1,"}, "--tiles: '' is not a number"},
       {{"turns", "--steps", "100", "--tiles", "100"}, "does not fit the tables"},
       {{"--plant", "gremlin"}, "--plant 'gremlin' is not known"},

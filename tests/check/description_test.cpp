@@ -36,7 +36,7 @@ TEST(Recorder, the_first_wait_for_an_empty_slot_has_parity_one) {
 
 TEST(Protocol, says_when_its_tables_are_too_small) {
   EXPECT_TRUE(specialized_ring({2, 100, 2, 10, true, false}).overflow);
-  EXPECT_TRUE(specialized_ring({2, 1, 6, 1, true, false}).overflow);
+  EXPECT_TRUE(specialized_ring({2, 1, 7, 1, true, false}).overflow);
   EXPECT_TRUE(specialized_ring({20, 1, 1, 1, true, false}).overflow);
 }
 

@@ -64,6 +64,11 @@ std::string words(const Exploration& exploration) {
   return text;
 }
 
+/// Five roles and more have so many interleavings that only short runs can be explored whole.
+bool has_many_roles(const pipeline::Pipeline& shipped) {
+  return shipped.describe({.consumers = 2}).num_roles > 4;
+}
+
 TEST(Proof, agrees_with_the_full_exploration_of_mutated_protocols) {
   std::mt19937 random(20240);
   int proved = 0, faulty = 0;
@@ -71,8 +76,10 @@ TEST(Proof, agrees_with_the_full_exploration_of_mutated_protocols) {
     const auto& shipped = pipeline::kShippedPipelines[random() % std::size(pipeline::kShippedPipelines)];
     const auto up_to = [&random](unsigned n) { return static_cast<int>(random() % (n + 1)); };
     Sizes sizes{1 + up_to(2), up_to(3), 1 + up_to(1), up_to(2), up_to(1) == 1, up_to(1) == 1};
-    // With a producer of three roles two consumers have more states than are explored.
-    if (shipped.describe == &pipeline::hopper_attention_bias) sizes.consumers = 1;
+    if (has_many_roles(shipped)) {
+      sizes.steps = std::min(sizes.steps, 1);
+      sizes.tiles = std::min(sizes.tiles, 1);
+    }
     Protocol protocol = shipped.describe(sizes);
     const int mutations = up_to(2);
     for (int i = 0; i < mutations; ++i) mutate(protocol, random);
@@ -94,13 +101,14 @@ TEST(Proof, agrees_with_the_full_exploration_of_mutated_protocols) {
 TEST(Proof, agrees_with_the_full_exploration_of_every_shipped_protocol_at_small_sizes) {
   Grid grid;
   grid.stages = {1, 2};
-  grid.steps = {0, 1, 2, 3};
   grid.consumers = {1, 2};
-  grid.tiles = {0, 1, 2};
   Limits limits;
   limits.exhaustive = true;
   limits.states = kMaxStates;
   for (const auto& shipped : pipeline::kShippedPipelines) {
+    const bool many = has_many_roles(shipped);
+    grid.steps = many ? std::vector{0, 1} : std::vector{0, 1, 2, 3};
+    grid.tiles = many ? std::vector{0, 1} : std::vector{0, 1, 2};
     const Report report = check(shipped.name, shipped.describe, grid, limits);
     EXPECT_TRUE(report.ok()) << shipped.name;
     EXPECT_GT(report.explored_states, report.sizes) << shipped.name;

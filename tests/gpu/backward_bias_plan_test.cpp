@@ -118,9 +118,41 @@ TEST(BackwardBiasPlan, TablesHaveScratchMemoryThatGrowsWithTheLengthOnly) {
   EXPECT_EQ(plan_of(large)->launches[2].ctas, 4 * 1024);
 }
 
+TEST(BackwardBiasPlan, TheMainKernelAddsUpTablesUnlessTheyMustRepeatOrAreLarge) {
+  warploom_attention call = bucketed_call(2, 1024, 4, 64, 129);
+  const auto plan = plan_of(call);
+  EXPECT_EQ(families_of(*plan), (Families{&kMmaBackward, &kBackwardTableTotals, &kBackwardDqSums}));
+  EXPECT_TRUE(main_config(*plan).bias_gradient);
+  EXPECT_EQ(plan->launches[1].ctas, (4 * 1024 + 129 + 255) / 256);
+  EXPECT_EQ(bias_gradient_by(bucketed_call(2, 1024, 4, 64, 130)), BiasGradientBy::tables);
+  call.bias.time_grad = nullptr;
+  EXPECT_EQ(plan_of(call)->launches[1].ctas, 4 * 1024 / 256);
+  call.bias.position_grad = nullptr;
+  EXPECT_FALSE(main_config(*plan_of(call)).bias_gradient);
+  call = bucketed_call(2, 1024, 4, 64, 129);
+  call.flags = WARPLOOM_DETERMINISTIC;
+  EXPECT_EQ(bias_gradient_by(call), BiasGradientBy::tables);
+  EXPECT_FALSE(main_config(*plan_of(call)).bias_gradient);
+}
+
+TEST(BackwardBiasPlan, TotalsLieInTheClearedPartBehindTheSumsOfDq) {
+  warploom_attention call = bucketed_call(3, 500, 2, 64, 30);
+  call.op = WARPLOOM_SOFTMAX;
+  const auto plan = plan_of(call);
+  plan->bind_scratch(*plan, 0x100000);
+  const auto& params = plan->launches[0].params_as<BackwardParams>();
+  const auto totals = reinterpret_cast<uintptr_t>(params.bias_sums.totals);
+  const int query_rows = main_config(*plan).query_rows;
+  EXPECT_EQ(totals, reinterpret_cast<uintptr_t>(params.dq_sums) + dq_sums_bytes(call, query_rows));
+  EXPECT_LE(totals + (2 * 500 + 30) * sizeof(float), 0x100000 + plan->cleared_bytes);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(params.row_terms), 0x100000 + plan->cleared_bytes);
+  EXPECT_LE(plan->cleared_bytes + row_terms_bytes(call), plan->scratch_bytes);
+}
+
 TEST(BackwardBiasPlan, RecordsLieBehindTheRowTerms) {
   warploom_attention call = bucketed_call(3, 500, 2, 64, 30);
   call.op = WARPLOOM_SOFTMAX;
+  call.flags = WARPLOOM_DETERMINISTIC;
   const auto plan = plan_of(call);
   plan->bind_scratch(*plan, 0x100000);
   const auto& params = plan->launches[0].params_as<BackwardParams>();
@@ -203,6 +235,7 @@ TEST(BackwardBiasPlan, EveryHeadDimensionFitsEveryArchitecture) {
           BackwardConfig base;
           base.head_dim = base.value_dim = dim;
           base.bias = bias;
+          base.bias_gradient = bias == BiasKind::bucketed;
           base.softmax = base.interval_mask = rare;
           const auto config = choose_backward_tile(base, device);
           ASSERT_TRUE(config.ok()) << architecture << " " << dim;

@@ -104,6 +104,23 @@ TEST(GemmChoice, LargeProductsShareBigTilesAndSmallOnesFillTheGpu) {
   }
 }
 
+TEST(GemmChoice, EightBitOperandsHaveTilesOfTheirOwn) {
+  warploom_gemm call = product(8192, 8192, 8192);
+  call.dtype = WARPLOOM_FLOAT8_E4M3;
+  for (const GemmCandidate& candidate : gemm_candidates(call, h200())) {
+    EXPECT_EQ(candidate.config.input, GemmType::float8_e4m3);
+    EXPECT_EQ(gemm_depth(candidate.config), 128);
+    // Accumulators and the sums of the slots before, of a thread that has 232 registers.
+    EXPECT_LE(2 * gemm_consumer_rows(candidate.config) / 64 * candidate.config.tile_columns / 2, 200);
+  }
+  const GemmCandidate eight = gemm_candidates(call, h200()).front();
+  const GemmCandidate sixteen = gemm_candidates(product(8192, 8192, 8192), h200()).front();
+  EXPECT_LT(eight.cycles, 0.6 * sixteen.cycles);
+  for (const GemmCandidate& candidate : gemm_candidates(product(8192, 8192, 8192), h200())) {
+    EXPECT_EQ(candidate.config.input, GemmType::bfloat16);
+  }
+}
+
 TEST(GemmChoice, StoresDirectlyWhereTmaCannot) {
   EXPECT_TRUE(gemm_staged(chosen(product(4096, 4096, 4096))));
   EXPECT_FALSE(gemm_staged(chosen(product(4096, 4092, 4096)))) << "TMA stores whole 16 bytes";
@@ -132,7 +149,7 @@ TEST(GemmPlan, CoversTheProduct) {
     const GemmConfig config = chosen(call);
     EXPECT_GE(params.schedule.row_tiles * config.tile_rows * config.multicast, rows);
     EXPECT_GE(params.schedule.column_tiles * config.tile_columns, columns);
-    EXPECT_GE(params.steps * kGemmDepth, depth);
+    EXPECT_GE(params.steps * gemm_depth(config), depth);
     EXPECT_LE(config.split, std::max(1, params.steps)) << "every CTA of a cluster has a step";
     EXPECT_EQ(launch.ctas, params.clusters * gemm_cluster(config));
     EXPECT_EQ(launch.threads, gemm_threads(config));
@@ -210,6 +227,24 @@ TEST_F(GemmMaps, DescribeTheOperands) {
   const GemmParams& params = plan->launches[0].params_as<GemmParams>();
   EXPECT_EQ(params.a_batch, 1);
   EXPECT_EQ(params.b_batch, 0) << "one B for the whole batch";
+}
+
+TEST_F(GemmMaps, OfEightBitOperandsCountBytes) {
+  warploom_gemm call = product(512, 4096, 400);
+  call.dtype = WARPLOOM_FLOAT8_E4M3;
+  call.out_dtype = WARPLOOM_FLOAT32;  // stored without a map, so b's is the last
+  const float scale = 1;
+  call.scale_a = &scale;
+  const auto plan = std::make_unique<GpuPlan>();
+  ASSERT_TRUE(plan_gemm(call, h200(), *plan).ok());
+  EXPECT_EQ(plan->launches[0].params_as<GemmParams>().scale_a, &scale);
+  EXPECT_EQ(plan->launches[0].params_as<GemmParams>().scale_b, nullptr);
+  EXPECT_EQ(plan->launches[0].params_as<GemmParams>().steps, 4);
+  ASSERT_TRUE(encode_gemm_maps(call, **driver(), plan->launches[0]).ok());
+  EXPECT_EQ(state().map_element, 0);
+  EXPECT_EQ(state().map_dims[0], 400u);
+  EXPECT_EQ(state().map_strides[0], 400u);
+  EXPECT_EQ(state().map_box[0], 128u);
 }
 
 TEST_F(GemmMaps, ExistForAnEmptyDepthAndASingleRow) {

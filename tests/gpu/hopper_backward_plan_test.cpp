@@ -39,7 +39,8 @@ std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const char* arc
 
 bool is_one_pass(const GpuPlan& plan) {
   for (int n = 0; n < plan.launch_count; ++n) {
-    if (plan.launches[static_cast<size_t>(n)].family == &kHopperBackward) return true;
+    const PlannedLaunch& launch = plan.launches[static_cast<size_t>(n)];
+    if (launch.family == &kHopperBackward && hopper_backward_config(launch.config).accumulate_dq) return true;
   }
   return false;
 }
@@ -213,15 +214,37 @@ TEST(HopperBackwardPlan, KeysCarryAlphaOnlyWhereThatIsExact) {
       << "dK's have not";
 }
 
+TEST(HopperBackwardPlan, ScoresAreSplitWhereRegistersBearIt) {
+  const auto splits = [](warploom_attention call) {
+    return hopper_backward_config(plan_of(call)->launches[0].config).splits_scores;
+  };
+  const warploom_attention wide = call_of(WARPLOOM_HSTU, 3, 1000, 4, 128);
+  EXPECT_TRUE(splits(wide));
+  EXPECT_FALSE(splits(call_of(WARPLOOM_HSTU, 3, 1000, 4, 64))) << "in halves instead";
+  warploom_attention other = wide;
+  other.dtype = WARPLOOM_FLOAT16;
+  EXPECT_FALSE(splits(other));
+  other = wide;
+  float divisors = 1;
+  other.divisor_rows = &divisors;
+  EXPECT_FALSE(splits(other));
+  EXPECT_TRUE(splits(biased_call_of(WARPLOOM_HSTU, 64)));
+  EXPECT_FALSE(splits(biased_call_of(WARPLOOM_HSTU, 128)));
+}
+
 TEST(HopperBackwardPlan, GroupsKeepQueriesAndSumsInL2) {
   const auto schedule = [](int64_t batch, int64_t length, int64_t dim) {
     const auto plan = plan_of(call_of(WARPLOOM_HSTU, batch, length, 4, dim));
     return plan->launches[0].params_as<HopperBackwardParams>().backward.call.schedule;
   };
-  // Of 50 MiB, 16: pairs of 4096 rows of 128 values in 2 + 2 + 4 bytes are 4 MiB each.
-  EXPECT_EQ(schedule(8, 4096, 128).pairs_in_group, 5);
-  EXPECT_EQ(schedule(8, 4096, 64).pairs_in_group, 9);
-  EXPECT_EQ(schedule(1, 8, 8).pairs_in_group, 8) << "no more than there are";
+  // Of 50 MiB, 16: pairs of 16384 rows of 64 values in 2 + 2 + 4 bytes are 8 MiB each. Two items a CTA: 8 pairs of 32
+  // tiles, 33 of 8.
+  EXPECT_EQ(schedule(8, 4096, 128).pairs_in_group, 8);
+  EXPECT_EQ(schedule(8, 4096, 64).pairs_in_group, 8);
+  EXPECT_EQ(schedule(7, 4096, 64).pairs_in_group, 10) << "three groups of 28";
+  EXPECT_EQ(schedule(32, 1024, 128).pairs_in_group, 32);
+  EXPECT_EQ(schedule(8, 16384, 64).pairs_in_group, 2);
+  EXPECT_EQ(schedule(1, 8, 8).pairs_in_group, 4) << "no more than there are";
   EXPECT_TRUE(schedule(8, 4096, 128).first_to_last);
   EXPECT_EQ(schedule(8, 4096, 128).query_tiles, 32);
 }

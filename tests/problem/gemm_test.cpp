@@ -39,6 +39,18 @@ TEST(ValidateGemm, NamesTheRuleThatIsBroken) {
       {"abi_version = 0", [](warploom_gemm& g) { g.abi_version = 0; }},
       {"device = 0", [](warploom_gemm& g) { g.device = WARPLOOM_CPU; }},
       {"dtype = 0", [](warploom_gemm& g) { g.dtype = WARPLOOM_FLOAT32; }},
+      {"out_dtype = 3", [](warploom_gemm& g) { g.out_dtype = WARPLOOM_FLOAT8_E4M3; }},
+      {"without dtype FLOAT8_E4M3", [](warploom_gemm& g) { g.scale_b = reinterpret_cast<const float*>(16); }},
+      {"scale_a is not aligned",
+       [](warploom_gemm& g) {
+         g.dtype = WARPLOOM_FLOAT8_E4M3;
+         g.scale_a = reinterpret_cast<const float*>(18);
+       }},
+      {"a.row_stride = 72 elements are 72 bytes",
+       [](warploom_gemm& g) {
+         g.dtype = WARPLOOM_FLOAT8_E4M3;
+         g.a.row_stride = 72;
+       }},
       {"out_dtype = 7", [](warploom_gemm& g) { g.out_dtype = 7; }},
       {"activation = 2", [](warploom_gemm& g) { g.activation = 2; }},
       {"rows = -1", [](warploom_gemm& g) { g.rows = -1; }},

@@ -13,7 +13,7 @@ import warploom as wl
 from warploom import _matmul
 
 HEADER = Path(__file__).resolve().parent.parent.parent / "include" / "warploom" / "warploom.h"
-BYTES = {"uint32_t": 4, "int32_t": 4, "int64_t": 8, "double": 8, "void*": 8, "warploom_matrix": 24}
+BYTES = {"uint32_t": 4, "int32_t": 4, "int64_t": 8, "double": 8, "void*": 8, "float*": 8, "warploom_matrix": 24}
 
 
 def reference(a: Any, b: Any, bias: Any, silu: bool, c: Any, alpha: float, beta: float) -> Any:
@@ -77,7 +77,20 @@ def test_results_may_be_wider() -> None:
     torch.testing.assert_close(found.double(), a.double() @ b.double().T, rtol=1e-6, atol=1e-6)
 
 
+def test_eight_bits_have_scales() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(size, generator=generator).to(torch.float8_e4m3fn) for size in ((7, 32), (5, 32)))
+    bias = torch.randn(5, generator=generator).bfloat16()
+    scale_a, scale_b = torch.tensor(0.5), torch.tensor([3.0])
+    found = wl.matmul(a, b, bias=bias, activation="silu", scale_a=scale_a, scale_b=scale_b)
+    assert found.dtype == torch.bfloat16
+    expected = reference(a, b, bias, True, None, 1.5, 0.0)
+    assert ((found.double() - expected).abs() <= 2.0**-8 * expected.abs() + 1e-5).all()
+    assert wl.matmul(a, b, out_dtype=torch.float32, bias=bias).dtype == torch.float32
+
+
 ROWS, COLUMNS = torch.zeros(4, 8), torch.zeros(3, 8)
+EIGHT = torch.zeros(4, 16).to(torch.float8_e4m3fn)
 BAD: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ((ROWS, torch.zeros(3, 9)), {}, ValueError, "a has 8 columns and b 9"),
     ((ROWS, torch.zeros(8)), {}, ValueError, "b is"),
@@ -93,6 +106,12 @@ BAD: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ((ROWS, COLUMNS), {"out_dtype": torch.int32}, TypeError, "out_dtype is torch.int32"),
     ((ROWS.clone().requires_grad_(), COLUMNS), {}, RuntimeError, "no gradient"),
     (([[1.0]], COLUMNS), {}, TypeError, "a is a list"),
+    ((ROWS, COLUMNS), {"scale_a": torch.ones(())}, TypeError, "scale_a belongs to float8_e4m3fn"),
+    ((ROWS.numpy(), COLUMNS.numpy()), {"scale_b": 1.0}, TypeError, "scale_a and scale_b belong to"),
+    ((EIGHT, EIGHT), {"scale_b": torch.ones(2)}, TypeError, "float32 tensor of one value"),
+    ((EIGHT, EIGHT), {"scale_b": 2.0}, TypeError, "scale_b is 2.0"),
+    ((EIGHT, EIGHT), {"bias": torch.zeros(4)}, TypeError, "bias is torch.float32; here it must be torch.bfloat16"),
+    ((EIGHT, EIGHT), {"out_dtype": torch.float8_e4m3fn}, TypeError, "out_dtype is torch.float8_e4m3fn"),
 ]
 
 
@@ -114,6 +133,7 @@ def test_structure_is_the_headers() -> None:
     assert [name for name, _ in fields] == [
         *("abi_version", "struct_bytes", "dtype", "out_dtype", "device", "device_index", "activation", "reserved"),
         *("stream", "batch", "rows", "columns", "depth", "a", "b", "c", "out", "bias", "alpha", "beta"),
+        *("scale_a", "scale_b"),
     ]
     assert sum(size for _, size in fields) == _matmul._GEMM.size
 
@@ -126,6 +146,8 @@ def test_explain_names_every_candidate() -> None:
     fused = wl.explain_matmul(65536, 2048, 512, bias=True, activation="silu", c=True)
     assert fused["config"]["order"] == "ping-pong"
     assert fused["config"]["residual"]
+    eight = wl.explain_matmul(8192, 8192, 8192, dtype="float8_e4m3")
+    assert "fp8 to bfloat16" in eight["candidates"][0]["kernel"]
     with pytest.raises(ValueError, match="dtype"):
         wl.explain_matmul(1, 1, 1, dtype="int8")
     with pytest.raises(ValueError, match="rows = -1"):

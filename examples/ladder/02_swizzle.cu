@@ -1,0 +1,165 @@
+// Rung 2: swizzled shared memory.
+//
+// ldmatrix reads 16 bytes of eight rows at a time. In rung 1 these rows are 256 bytes apart and all start in the same
+// four banks, so that the eight reads take eight turns. Here the eight chunks of 128 bytes change places, by an
+// exclusive or with the row's number: eight rows, eight different places, one turn.
+#include "ladder/ladder.h"
+
+namespace warploom::ladder {
+
+constexpr int kThreads = kRung.warps * 32;
+constexpr int kKeys = kRung.key_columns;
+constexpr int kKeyBlocks = kKeys / 8;  // n8 blocks of S
+static_assert(kRung.query_rows == 16 * kRung.warps);
+
+using Query = uint32[kDepth][4];
+using Scores = float[kKeyBlocks][4];
+using Output = float[kValueBlocks][4];
+
+/// What the online softmax knows of a lane's two rows.
+struct Rows {
+  float largest[2] = {ptx::minus_infinity(), ptx::minus_infinity()};
+  float sum[2] = {0, 0};
+};
+
+/// Where a 16-byte chunk of a tile of Size rows stands in shared memory: two panels of 64 columns, each with 128-byte
+/// rows in which chunk c stands at place c ^ row % 8.
+template <int Size>
+__device__ __forceinline__ int offset(int row, int chunk) {
+  return geometry::swizzled_offset(Size, row, chunk);
+}
+
+/// Starts the copy of a tile, 16 bytes a thread. Rows from `valid` on become zeros.
+template <int Size>
+__device__ __forceinline__ void copy_tile(uint32 tile, const tile::GlobalRows& from, int valid) {
+#pragma unroll
+  for (int i = threadIdx.x; i < Size * kChunks; i += kThreads) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    ptx::cp_async_16(tile + offset<Size>(row, chunk), from.from(row).data + chunk * geometry::kChunkBytes, row < valid);
+  }
+}
+
+/// The lane's address for ldmatrix on a 16x16 block of a tile.
+template <int Size>
+__device__ __forceinline__ uint32 block_of(uint32 tile, int row_block, int column_block) {
+  return tile + offset<Size>(16 * row_block + geometry::ldmatrix_row(lane()),
+                             2 * column_block + geometry::ldmatrix_chunk(lane()));
+}
+
+/// S = Q K^T: a block of 16 keys is the B operand of two mma.
+__device__ __forceinline__ void scores(Scores& s, const Query& q, uint32 keys) {
+#pragma unroll
+  for (int n = 0; n < kKeyBlocks; ++n) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
+#pragma unroll
+  for (int k = 0; k < kDepth; ++k) {
+#pragma unroll
+    for (int n = 0; n < kKeyBlocks / 2; ++n) {
+      uint32 b[4];
+      ptx::ldmatrix_x4(b, block_of<kKeys>(keys, n, k));
+      ptx::mma_m16n8k16<Element>(s[2 * n], q[k], b[0], b[2]);
+      ptx::mma_m16n8k16<Element>(s[2 * n + 1], q[k], b[1], b[3]);
+    }
+  }
+}
+
+/// Scales S and hides the keys from `valid` on.
+__device__ __forceinline__ void scale_and_mask(Scores& s, float alpha, int valid) {
+#pragma unroll
+  for (int n = 0; n < kKeyBlocks; ++n) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int key = n * 8 + geometry::c_element(lane(), e).column;
+      s[n][e] = key < valid ? s[n][e] * alpha : ptx::minus_infinity();
+    }
+  }
+}
+
+/// S to P, and O and the sums to the row's new maximum.
+__device__ __forceinline__ void softmax(Scores& s, Rows& rows, Output& o) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float largest = rows.largest[half];
+#pragma unroll
+    for (int n = 0; n < kKeyBlocks; ++n) largest = fmaxf(largest, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+    largest = largest_of_row(largest);
+    const float shrink = __expf(rows.largest[half] - largest);
+    rows.largest[half] = largest;
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < kKeyBlocks; ++n) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) {
+        s[n][e] = __expf(s[n][e] - largest);
+        sum += s[n][e];
+      }
+    }
+    rows.sum[half] = rows.sum[half] * shrink + sum_of_row(sum);
+#pragma unroll
+    for (int n = 0; n < kValueBlocks; ++n) {
+      o[n][2 * half] *= shrink;
+      o[n][2 * half + 1] *= shrink;
+    }
+  }
+}
+
+/// O += P V. Two neighbouring n8 blocks of S are, packed, the A operand of a k16 step: no shuffle.
+__device__ __forceinline__ void accumulate_output(Output& o, const Scores& s, uint32 values) {
+#pragma unroll
+  for (int k = 0; k < kKeyBlocks / 2; ++k) {
+    uint32 p[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* pair = &s[2 * k + i / 2][i % 2 * 2];
+      p[i] = ptx::pack<Element>(pair[0], pair[1]);
+    }
+#pragma unroll
+    for (int n = 0; n < kValueBlocks / 2; ++n) {
+      uint32 b[4];  // transposed: keys run along the fragment's columns
+      ptx::ldmatrix_x4_trans(b, block_of<kKeys>(values, k, n));
+      ptx::mma_m16n8k16<Element>(o[2 * n], p, b[0], b[1]);
+      ptx::mma_m16n8k16<Element>(o[2 * n + 1], p, b[2], b[3]);
+    }
+  }
+}
+
+}  // namespace warploom::ladder
+
+extern "C" __global__ void __launch_bounds__(warploom::ladder::kThreads, warploom::ladder::kRung.min_blocks)
+    attention(const __grid_constant__ warploom::ladder::Call call) {
+  using namespace warploom;
+  using namespace warploom::ladder;
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const uint32 query = ptx::shared_address(shared);
+  const uint32 keys = query + kRung.query_rows * kRowBytes;
+  const uint32 values = keys + kKeys * kRowBytes;
+  __shared__ Place place;
+  if (threadIdx.x == 0) place = place_of(call, kRung.query_rows);
+  __syncthreads();
+
+  copy_tile<kRung.query_rows>(query, place.query, place.queries);
+  ptx::cp_async_commit_group();
+  ptx::cp_async_wait_group<0>();
+  __syncthreads();
+  Query q;
+#pragma unroll
+  for (int k = 0; k < kDepth; ++k) ptx::ldmatrix_x4(q[k], block_of<kRung.query_rows>(query, warp(), k));
+
+  Rows rows;
+  Output o = {};
+  for (int key = 0; key < call.seqlen_k; key += kKeys) {
+    const int valid = call.seqlen_k - key;
+    copy_tile<kKeys>(keys, place.key.from(key), valid);
+    copy_tile<kKeys>(values, place.value.from(key), valid);
+    ptx::cp_async_commit_group();
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();  // everybody's copies have landed
+
+    Scores s;
+    scores(s, q, keys);
+    scale_and_mask(s, call.alpha, valid);
+    softmax(s, rows, o);
+    accumulate_output(o, s, values);
+    __syncthreads();  // nobody reads the tile any more
+  }
+  store_rows(place, o, rows.sum, warp() * 16);
+}

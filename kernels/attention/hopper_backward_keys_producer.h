@@ -1,0 +1,116 @@
+// The producer of the Hopper kernel for dK and dV: what the scheduler warp (attention/hopper_items.h) adds to an item,
+// and two loader warps, one for each consumer's resident tile and ring.
+#pragma once
+
+#include "attention/hopper_backward_keys_shared.h"
+#include "tile/tma_tile.h"
+
+namespace warploom {
+
+/// The rest of an item.
+struct PrepareItem {
+  const AttentionCall& call;
+  __device__ __forceinline__ void operator()(Item& item, int lane) const {
+    if (lane != 0) return;
+    const Work& work = item.work;
+    item.sequence = call.cu_seqlens_q == nullptr ? work.sequence : 0;  // a jagged batch is one sequence of the maps
+    item.first_query = static_cast<int>(work.tensor_q);
+    item.first_key = static_cast<int>(work.tensor_k + work.first_row);
+    Masking::prepare(item);
+  }
+};
+
+/// A loader: one warp that loads K and the Q tiles (side 0), or V and the dO tiles (side 1), of the items.
+template <int Side>
+struct Loader {
+  static constexpr int kDim = Side == 0 ? kConfig.head_dim : kConfig.value_dim;
+  static constexpr int kTileBytes = Side == 0 ? kMap.head_tile_bytes : kMap.value_tile_bytes;
+  const HopperBackwardParams& params;
+  const Shared& shared;
+  const int lane;
+  ResidentRing::Cursor resident_at;
+  TileRing::Cursor tile_at;
+
+  /// What the score function reads of the rows of a tile comes by each lane's own copies; rows past `rows` as 0.
+  __device__ __forceinline__ void load_terms(const Work& work, int head, int first, int rows) {
+    const BackwardParams& p = params.backward;
+#pragma unroll
+    for (int row = lane; row < kRows; row += 32) {
+      const uint32 to = shared.terms(Side, tile_at.slot()) + row * 4;
+      if constexpr (kConfig.softmax) {
+        const SoftmaxRowTerms* const from = p.row_terms + head * p.call.total_q + work.first_q + first + row;
+        ptx::cp_async_small<4>(to, Side == 0 ? &from->lse : &from->delta, row < rows);
+      } else if (p.call.divisor_rows != nullptr) {
+        ptx::cp_async_small<4>(to, p.call.divisor_rows + work.first_q + first + row, row < rows);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void load_nothing() {
+    const TileRing& ring = shared.tiles[Side];
+    ring.wait_empty(tile_at);
+    if (lane == 0) {
+      shared.note(Side, tile_at.slot()).flags = kQueryTileLast;
+      ring.publish(tile_at);
+    }
+    ptx::cp_async_mbarrier_arrive(ring.full(tile_at.slot()));
+    tile_at.advance();
+  }
+
+  __device__ __forceinline__ void load(const Item& item) {
+    const AttentionCall& call = params.backward.call;
+    const Work& work = item.work;
+    const TileRing& ring = shared.tiles[Side];
+    QueryTile tile = Masking::next(call, item, {-1, 0}, lane);
+    if (tile.number < 0) return load_nothing();
+    const ResidentRing& resident = shared.residents[Side];
+    resident.wait_empty(resident_at);
+    if (lane == 0) {
+      resident.expect(resident_at, kTileBytes);
+      tile::tma_load_rows<kRows, kDim>(Side == 0 ? &params.key : &params.value, shared.resident(Side),
+                                       resident.full(resident_at.slot()), item.first_key, work.head, item.sequence);
+    }
+    resident_at.advance();
+    const int first_key = static_cast<int>(work.first_row);
+    const Interval keys = {first_key, first_key + kRows};  // those that do not exist nobody sees
+    while (tile.number >= 0) {
+      const int first = tile.number * kRows, head = work.head * call.heads_per_key_head + tile.head;
+      const int rows = work.mask.seqlen_q - first;
+      const bool whole = rows >= kRows && Masking::all_see(call, item, tile, keys, lane);
+      const QueryTile next = Masking::next(call, item, tile, lane);
+      ring.wait_empty(tile_at);
+      if (lane == 0) {
+        volatile QueryTilePlace& note = shared.note(Side, tile_at.slot());
+        note.first_query = first;
+        note.head = head;
+        note.rows = rows;
+        note.flags = kQueryTileSeen | (whole ? 0 : kQueryTileMasked) | (next.number < 0 ? kQueryTileLast : 0);
+        ring.expect(tile_at, kTileBytes);
+        tile::tma_load_rows<kRows, kDim>(Side == 0 ? &params.query : &params.dout, shared.tile(Side, tile_at.slot()),
+                                         ring.full(tile_at.slot()), item.first_query + first, head, item.sequence);
+      }
+      load_terms(work, head, first, rows);
+      ptx::cp_async_mbarrier_arrive(ring.full(tile_at.slot()));
+      tile_at.advance();
+      tile = next;
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    for (ItemRing::Cursor at;; at.advance()) {
+      shared.items.wait_full(at);
+      const Item& item = shared.item(at.slot());
+      const bool is_end = item.is_end;
+      if (is_end) {
+        load_nothing();  // for the consumers' last products
+      } else {
+        if (Side == 0 && lane == 0) ptx::mbarrier_arrive(shared.request);
+        load(item);
+      }
+      shared.items.release(at);
+      if (is_end) return;
+    }
+  }
+};
+
+}  // namespace warploom

@@ -1,0 +1,173 @@
+// What the roles of the Hopper kernel for dK and dV share: its types under kConfig, which stands in front of this file,
+// the CTA's shared memory, and the mask from the side of the keys.
+#pragma once
+
+#include "attention/backward_visibility.h"
+#include "attention/hopper_backward_keys_config.h"
+#include "attention/hopper_items.h"
+#include "attention/hopper_tiles.h"
+#include "attention/visibility.h"
+#include "attention/work.h"
+#include "pipeline/mbarrier_ring.h"
+#include "ptx/registers.h"
+
+namespace warploom {
+
+using geometry::Interval;
+using Element = ptx::ElementOf<kConfig.bfloat16>;
+
+constexpr HopperBackwardKeysSharedMap kMap = shared_map(kConfig);
+constexpr int kConsumers = 2;  // warpgroup 0 sums dV, warpgroup 1 dK
+constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+constexpr int kRows = kBackwardTileRows;  // of a key tile and of a query tile
+
+/// What the scheduler hands to the loaders and the consumers: a tile of keys.
+struct Item {
+  Work work;
+  int sequence, first_query, first_key;  // where Q and K begin in their tensor maps
+  bool is_end;                           // no item: everybody stops
+  geometry::Ranges queries;              // sequence masks: the query rows that see a key
+};
+static_assert(sizeof(Item) <= kMap.item_bytes);
+
+using ItemRing = pipeline::MbarrierRing<kMap.item_slots>;
+using ResidentRing = pipeline::MbarrierRing<1>;
+using TileRing = pipeline::MbarrierRing<kConfig.stages>;
+
+/// The CTA's shared memory. Ring 0 has Q tiles, ring 1 dO tiles.
+struct Shared {
+  using ItemCursor = ItemRing::Cursor;
+  unsigned char* bytes;
+  uint32 address;
+  ItemRing items;
+  ResidentRing residents[kConsumers];
+  TileRing tiles[kConsumers];
+  uint32 request;  // barrier: the first loader has come to the last item
+
+  __device__ __forceinline__ explicit Shared(unsigned char* dynamic)
+      : bytes(dynamic),
+        address(ptx::shared_address(dynamic)),
+        items{address + kMap.barriers},
+        residents{{items.barriers + ItemRing::kBytes}, {items.barriers + ItemRing::kBytes + ResidentRing::kBytes}},
+        tiles{{residents[1].barriers + ResidentRing::kBytes},
+              {residents[1].barriers + ResidentRing::kBytes + TileRing::kBytes}},
+        request(tiles[1].barriers + TileRing::kBytes) {}
+
+  __device__ __forceinline__ Item& item(int slot) const {
+    return *reinterpret_cast<Item*>(bytes + kMap.items + slot * kMap.item_bytes);
+  }
+  __device__ __forceinline__ volatile QueryTilePlace& note(int side, int stage) const {
+    return reinterpret_cast<volatile QueryTilePlace*>(bytes + kMap.notes)[side * kConfig.stages + stage];
+  }
+  /// One float a row: softmax's lse (side 0) or delta (side 1); HSTU's divisor.
+  __device__ __forceinline__ uint32 terms(int side, int stage) const {
+    return address + kMap.terms + (side * kConfig.stages + stage) * kMap.terms_bytes;
+  }
+  /// K, V.
+  __device__ __forceinline__ uint32 resident(int side) const { return address + (side == 0 ? kMap.key : kMap.value); }
+  /// Q, dO.
+  __device__ __forceinline__ uint32 tile(int side, int stage) const {
+    return address +
+           (side == 0 ? kMap.query + stage * kMap.head_tile_bytes : kMap.dout + stage * kMap.value_tile_bytes);
+  }
+  /// P^T or dS^T that consumer `side` hands to the other one, keys along the rows.
+  __device__ __forceinline__ uint32 handoff(int side) const {
+    return address + kMap.handoff + side * kMap.handoff_bytes;
+  }
+  /// float16: by which power of two this thread's warp, of consumer `side`, has divided it.
+  __device__ __forceinline__ volatile int& exponent(int side) const {
+    return reinterpret_cast<volatile int*>(bytes +
+                                           kMap.exponents)[side * (kWarpgroup / 32) + threadIdx.x % kWarpgroup / 32];
+  }
+};
+
+/// The kind of mask: how a loader finds the query tiles of an item, and what a query row sees. All lanes of a warp.
+struct SequenceMasking {
+  static __device__ __forceinline__ void prepare(Item& item) {
+    const int first = static_cast<int>(item.work.first_row);
+    item.queries = seeing_any(item.work.mask, {first, first + kRows});
+  }
+  /// The tile after `tile`; {-1, 0} stands before the first one.
+  static __device__ __forceinline__ QueryTile next(const AttentionCall& call, const Item& item, QueryTile tile, int) {
+    return SequenceQueryWalk<kRows>{&item.queries, call.heads_per_key_head}.next(tile);
+  }
+  static __device__ __forceinline__ bool all_see(const AttentionCall&, const Item& item, QueryTile tile, Interval keys,
+                                                 int) {
+    return columns_of_all(item.work.mask, {tile.number * kRows, tile.number * kRows + kRows}).covers(keys);
+  }
+  static __device__ __forceinline__ SequenceRow row(const AttentionCall&, const Work& work, int, int query) {
+    return {visible_columns(work.mask, query + work.mask.offset())};
+  }
+};
+
+struct IntervalMasking {
+  static __device__ __forceinline__ void prepare(Item&) {}
+  static __device__ __forceinline__ IntervalRow row(const AttentionCall& call, const Work& work, int head, int query) {
+    return {{call.intervals + head * call.interval_head_stride + (work.first_q + query) * 2 * call.num_intervals,
+             call.num_intervals, work.mask.seqlen_k}};
+  }
+  static __device__ __forceinline__ QueryTile next(const AttentionCall& call, const Item& item, QueryTile tile,
+                                                   int lane) {
+    const Work& work = item.work;
+    const int first = static_cast<int>(work.first_row), rows = work.mask.seqlen_q;
+    for (int row = (tile.number + 1) * kRows; tile.head < call.heads_per_key_head; ++tile.head, row = 0) {
+      const int head = work.head * call.heads_per_key_head + tile.head;
+      for (; row < rows; row += 32) {
+        const int mine = row + lane;
+        const bool sees = mine < rows && IntervalMasking::row(call, work, head, mine).sees_any({first, first + kRows});
+        const unsigned seeing = __ballot_sync(kAllLanes, sees);
+        if (seeing != 0) return {row / kRows, tile.head};
+      }
+    }
+    return {-1, 0};
+  }
+  static __device__ __forceinline__ bool all_see(const AttentionCall& call, const Item& item, QueryTile tile,
+                                                 Interval keys, int lane) {
+    const int head = item.work.head * call.heads_per_key_head + tile.head;
+    bool all = true;
+    for (int row = lane; row < kRows && tile.number * kRows + row < item.work.mask.seqlen_q; row += 32) {
+      all &= IntervalMasking::row(call, item.work, head, tile.number * kRows + row).sees_all(keys);
+    }
+    return __all_sync(kAllLanes, all);
+  }
+};
+
+template <bool Intervals>
+struct MaskingOf {
+  using Type = SequenceMasking;
+};
+template <>
+struct MaskingOf<true> {
+  using Type = IntervalMasking;
+};
+using Masking = MaskingOf<kConfig.interval_mask>::Type;
+
+/// Of a thread's scores of a tile, S^T, the ones whose query does not see the key: bit 4 n + 2 half + j. All lanes of a
+/// warp: each speaks for two queries, whose bits the others fetch.
+__device__ __forceinline__ uint32 hidden_scores(const AttentionCall& call, const Work& work, int head,
+                                                int first_query) {
+  const int lane = ptx::lane_id();  // opaque, or what follows from it would be kept through the main loop
+  const int first_key = static_cast<int>(work.first_row) + static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
+  uint32 keys = 0;  // of query `lane`, and 16 bits further of query `lane` + 32
+#pragma unroll 1
+  for (int word = 0; word < 2; ++word) {
+    const int query = first_query + word * 32 + lane;
+    if (query < work.mask.seqlen_q) {
+      keys |= (Masking::row(call, work, head, query).bits(first_key) & 0xffffu) << (16 * word);
+    }
+  }
+  uint32 hidden = 0;
+#pragma unroll 1  // or all of it at once takes registers
+  for (int n = 0; n < 4; ++n) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const uint32 unseen = ~__shfl_sync(kAllLanes, keys, 8 * n + lane % 4 * 2 + j) >> (lane / 4);
+      // Keys lane / 4 and 8 further, of the query and of that 32 further.
+      const uint32 bits = (unseen & 1) | (unseen >> 8 & 1) << 2 | (unseen >> 16 & 1) << 16 | (unseen >> 24 & 1) << 18;
+      hidden |= bits << (4 * n + j);
+    }
+  }
+  return hidden;
+}
+
+}  // namespace warploom
