@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, FUNCTIONS, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, ROOT, SPLIT, Item
+from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, ROOT, SPLIT, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -24,8 +24,7 @@ class Problem:
     constant_score: every score is this number. extra_rows: rows after the last sequence. intervals: a row's number of
     them. bias: "dense", "packed", "position", "time" or "bucketed" (both tables); bias_masked: the share of stored
     entries that are -inf; bias_offset: elements by which stored ones miss the alignment of 16 bytes; bias_heads: 1 or
-    None (all); bias_batch: a dense one for each sequence, else one for all; thresholds: own ones for time. score,
-    mask_function: names of a user's functions in gpu_functions.py.
+    None (all); bias_batch: a dense one for each sequence, else one for all; thresholds: own ones for time.
     """
 
     name: str
@@ -65,8 +64,6 @@ class Problem:
     bias_scaled: bool = True
     thresholds: bool = False
     time_span: int = 100_000  # largest step between neighbouring timestamps
-    score: str | None = None
-    mask_function: str | None = None
 
     @property
     def dtype(self) -> str:
@@ -446,34 +443,6 @@ def _split_problems() -> list[Problem]:
     return [replace(p, name=f"split-{p.name}") for p in (*problems, *scores, *biased, *softmax)]
 
 
-def _function_problems() -> list[Problem]:
-    """Users' score functions on the kernels that take them, beside every form of mask and bias; users' masks."""
-    everything = MASKS["ctx-tgt-window"]
-    wide: dict[str, Any] = {"dim": 128, "value_dim": 128}
-    problems = [
-        Problem("rational", score="rational", **everything),
-        Problem("rational-fp16", score="rational", bfloat16=False, dim=256, value_dim=256, **MASKS["ctx-tgt"]),
-        Problem("relu2", score="relu2", right=None, extra_rows=9, **wide),
-        Problem("never-0", score="never-0", used_q=USED_Q, used_k=USED_K, divisor="rows", **wide),
-        Problem("never-0-delta-q", score="never-0", slots_q=SHORT_Q, slots_k=BOUNDARIES, bfloat16=False, right=None),
-        Problem("all", score="all", dim=40, value_dim=72, alpha=1.5),
-        Problem("all-fp16", score="all", bfloat16=False, **wide),
-        Problem("swish-grouped", score="swish", heads=8, key_heads=2, alpha=-0.4, **wide),
-        Problem("intervals", score="capped", right=None, intervals=3, interval_heads=2),
-        Problem("dense-bias", score="capped", bias="dense", bias_masked=0.2, **everything),
-        Problem("packed-bias", score="never-0", bias="packed", bias_float32=True, bfloat16=False, bias_scaled=False),
-        Problem("one-bias", score="rational", bias="dense", bias_heads=1, bias_masked=0.1, bias_offset=1),
-        Problem("bucketed-bias", score="never-0", bias="bucketed", slots_q=(130, 1, 67), **wide),
-        Problem("beyond-fp16", score="relu2", constant_score=400.0, divisor=1e6, bfloat16=False, slots_q=(70,)),
-        Problem("blocks", mask_function="blocks", right=None, **wide),
-        Problem("anchored", mask_function="anchored", right=None, contexts=CONTEXTS, targets=TARGETS, softmax=True),
-        Problem("by-head", mask_function="by-head", right=None, slots_q=SHORT_Q, slots_k=BOUNDARIES, bfloat16=False),
-        Problem("both", score="capped", mask_function="by-head", right=None, layout="dense", slots_q=(150,) * 3),
-    ]
-    return [replace(p, name=f"function-{p.name}") for p in problems]
-
-
-FUNCTION_PROBLEMS = {problem.name: problem for problem in _function_problems()}
 SPLIT_PROBLEMS = {problem.name: problem for problem in _split_problems()}
 PROBLEMS = {
     problem.name: problem
@@ -484,7 +453,6 @@ PROBLEMS = {
         *_softmax_problems(),
         *_bias_problems(),
         *SPLIT_PROBLEMS.values(),
-        *FUNCTION_PROBLEMS.values(),
     )
 }
 
@@ -514,9 +482,6 @@ SPECIAL_CHECKS = (
 
 # The same of gpu_split_checks.py.
 SPLIT_CHECKS = ("independent-of-the-batch", "repeated-bitwise", "graph-capture", "nan-stays-in-its-sequence", "explain")
-
-# The same of gpu_function_checks.py.
-FUNCTION_CHECKS = ("autograd", "opcheck", "torch-compile", "graph-capture", "parameters", "messages")
 
 # The same of gpu_torch_checks.py.
 TORCH_CHECKS = (
@@ -556,8 +521,7 @@ BACKWARD_BIASES = (
 BACKWARD_PROBLEMS = {
     name: problem
     for name, problem in PROBLEMS.items()
-    if name not in SPLIT_PROBLEMS
-    and (problem.bias is None or name in (*BACKWARD_BIASES, *FUNCTION_PROBLEMS) or "bias-whole" in name)
+    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES or "bias-whole" in name)
 }
 # What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
 BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
@@ -789,19 +753,13 @@ def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
     for name in (*PROBLEMS, *SPECIAL_CHECKS):
-        if name not in SPLIT_PROBLEMS and name not in FUNCTION_PROBLEMS:
+        if name not in SPLIT_PROBLEMS:
             items += both_ways("checks", f"forward-{name}", name)
     # Sequences whose queries are not short go to the kernel that the call chooses for them.
     items += [Item("checks", f"forward-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_PROBLEMS]
-    for name, problem in FUNCTION_PROBLEMS.items():
-        # A score function keeps a call to mma.sync; a mask function ends as an interval mask wherever those run.
-        chosen = FORWARD if problem.score is not None else (*HOPPER_FORWARD, *FORWARD)
-        items.append(Item("checks", f"forward-{name}", (*chosen, *SPLIT, *FUNCTIONS)))
-    items += [Item("checks", f"functions-{name}", (*FORWARD, *BACKWARD, *FUNCTIONS)) for name in FUNCTION_CHECKS]
     items += [Item("checks", f"split-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_CHECKS]
     for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS):
-        functions = FUNCTIONS if name in FUNCTION_PROBLEMS else ()
-        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD, *functions)))
+        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD)))
         if name.startswith(BACKWARD_BOTH_WAYS):
             items.append(Item("checks", f"backward-{name}{MMA_ONLY}", BACKWARD))
     items += [

@@ -101,8 +101,8 @@ bool serves(const Tile& tile, const BackwardConfig& config, const DeviceInfo& de
   // A 16-bit bias whose gradient is written element by element, beside softmax's terms.
   const bool elementwise =
       config.bias == BiasKind::rows16 && config.softmax && !config.bias_aligned && !config.accumulate_dq;
-  const bool needs = config.interval_mask || config.user_score != 0 || odd ||
-                     (wide_bias && (config.softmax || config.head_dim <= 64)) || elementwise ||
+  const bool needs = config.interval_mask || odd || (wide_bias && (config.softmax || config.head_dim <= 64)) ||
+                     elementwise ||
                      // Older code generators need more of them.
                      (config.bias == BiasKind::bucketed && (tile.max_dim > 128 || device.major < 9)) ||
                      // float16's exponents need P and dS together, while tables take dS.
@@ -114,8 +114,8 @@ bool serves(const DqTile&, const BackwardDqConfig&, const DeviceInfo&) {
 }
 bool serves(const BiasTile& tile, const BackwardBiasConfig& config, const DeviceInfo& device) {
   // Sums of a stored bias stay in registers beside the scores. Older code generators need more of them.
-  const bool needs = config.interval_mask || config.softcap || config.user_score != 0 || !config.bfloat16 ||
-                     config.bias != BiasKind::bucketed || device.major < 9;
+  const bool needs = config.interval_mask || config.softcap || !config.bfloat16 || config.bias != BiasKind::bucketed ||
+                     device.major < 9;
   return tile.spare || !needs;
 }
 
