@@ -317,7 +317,8 @@ def run_copy() -> list[Record]:
 
 def run_gemm(name: str) -> list[Record]:
     calls, sets, flops, moved = gpu_gemm.benchmark(name, ROTATED_BYTES)
-    return records(name, calls, sets, flops, moved, gpu_gemm.DTYPE_NAMES[gpu_gemm.BENCHMARKS[name].dtype])
+    dtype = str(gpu_gemm.DTYPES[gpu_gemm.BENCHMARKS[name].dtype]).removeprefix("torch.")
+    return records(name, calls, sets, flops, moved, dtype)
 
 
 def run(name: str) -> list[Record]:

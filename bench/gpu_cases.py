@@ -738,15 +738,19 @@ def both_ways(section: str, name: str, case: str) -> list[Item]:
     return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
 
 
+def rungs_of(folder: str) -> dict[str, dict[str, Any]]:
+    """By name, the rows of a folder's ladder.json that have a file of their own; `folder` is below the repository."""
+    rows = json.loads((ROOT / folder / "ladder.json").read_text())["rungs"]
+    return {row["name"]: row for row in rows if "file" in row}
+
+
 def ladder_rungs() -> dict[str, tuple[str, ...]]:
     """The rungs of both ladders that have a file of their own, and what each is made of."""
-    rungs = {}
-    for kind, folder in (("attention", "examples/ladder"), ("gemm", "examples/gemm_ladder")):
-        table = f"{folder}/ladder.json"
-        for row in json.loads((ROOT / table).read_text())["rungs"]:
-            if "file" in row:
-                rungs[f"{kind}-{row['name']}"] = (f"{folder}/{row['file']}", f"{folder}/call.h", table)
-    return rungs
+    return {
+        f"{kind}-{name}": (f"{folder}/{row['file']}", f"{folder}/call.h", f"{folder}/ladder.json")
+        for kind, folder in (("attention", "examples/ladder"), ("gemm", "examples/gemm_ladder"))
+        for name, row in rungs_of(folder).items()
+    }
 
 
 def all_items() -> list[Item]:

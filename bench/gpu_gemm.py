@@ -16,7 +16,6 @@ from gpu_gemm_cases import BENCHMARKS, CHECKS
 DEVICE = "cuda"
 UNIT = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": torch.float8_e4m3fn}
-DTYPE_NAMES = {"bf16": "bfloat16", "fp8": "float8_e4m3fn"}  # of benchmarks, in the report
 
 
 def _integers(

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import gpu_device_tests
 import numpy as np
 import torch
-from gpu_cases import Problem
+from gpu_cases import Problem, rungs_of
 from gpu_driver import Array, TensorMap
 from gpu_reference import Inputs, Verdict, judge
-from gpu_report import EXAMPLES
+from gpu_report import ROOT
 
-ATTENTION, GEMM = EXAMPLES / "ladder", EXAMPLES / "gemm_ladder"
+ATTENTION, GEMM = ROOT / "examples/ladder", ROOT / "examples/gemm_ladder"
+ATTENTION_RUNGS, GEMM_RUNGS = rungs_of("examples/ladder"), rungs_of("examples/gemm_ladder")
 DIM = 128
 
 # (sequences, query rows, key rows, heads): one row, the tiles' edges, several tiles, no key at all.
@@ -33,13 +32,6 @@ ATTENTIONS = (
 PRODUCTS = ((128, 128, 64), (1, 8, 8), (127, 136, 72), (129, 120, 264), (300, 520, 1000))
 
 
-@cache
-def rungs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Rows of ladder.json that have a file of their own, by name."""
-    rows = json.loads((folder / "ladder.json").read_text())["rungs"]
-    return {row["name"]: row for row in rows if "file" in row}
-
-
 def prefix_of(folder: Path, rung: dict[str, Any], fields: tuple[str, ...]) -> str:
     values = ", ".join(f".{field} = {rung[field]}" for field in fields)
     return (
@@ -54,7 +46,7 @@ def bits(x: torch.Tensor) -> Array:
 
 def attention(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, alpha: float) -> torch.Tensor:
     """q: (sequences, rows, heads, 128) in bfloat16, on the CPU."""
-    rung = rungs(ATTENTION)[name]
+    rung = ATTENTION_RUNGS[name]
     gpu = gpu_device_tests.gpu()
     sequences, rows, heads, _ = q.shape
     # Beside the tensors nothing may be read, and all of the result be written.
@@ -101,7 +93,7 @@ def check_attention(name: str) -> Verdict:
 
 def check_gemm(name: str) -> Verdict:
     """Small integers, whose sums are exact: only the last rounding may differ."""
-    rung = rungs(GEMM)[name]
+    rung = GEMM_RUNGS[name]
     gpu = gpu_device_tests.gpu()
     generator = torch.Generator().manual_seed(6)
     for rows, columns, depth in PRODUCTS:
@@ -137,8 +129,8 @@ def check_gemm(name: str) -> Verdict:
 
 
 CHECKS = {
-    **{f"attention-{name}": check_attention for name in rungs(ATTENTION)},
-    **{f"gemm-{name}": check_gemm for name in rungs(GEMM)},
+    **{f"attention-{name}": check_attention for name in ATTENTION_RUNGS},
+    **{f"gemm-{name}": check_gemm for name in GEMM_RUNGS},
 }
 
 

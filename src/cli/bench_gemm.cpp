@@ -1,7 +1,6 @@
 #include "cli/bench_gemm.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -48,8 +47,7 @@ Result<double> measure(const Options& options, const gpu::Driver& driver, const 
     if (!spent.ok()) return spent;
     rounds.push_back(*spent);
   }
-  std::sort(rounds.begin(), rounds.end());
-  return rounds[rounds.size() / 2];
+  return median_of(std::move(rounds));
 }
 
 Result<Json> bench_case(const Options& options, const std::string& name, const Device& device) {

@@ -35,10 +35,6 @@ struct Options : LadderOptions {
 
 using Launch = std::function<Status()>;
 
-bool is_product(const Rung& rung) {
-  return !rung.row.contains("file");
-}
-
 gemm_ladder::Rung sizes_of(const Rung& rung) {
   return {rung.row.at(rung_fields[0]).get<int>(), rung.row.at(rung_fields[1]).get<int>()};
 }
@@ -58,7 +54,7 @@ Result<gpu::GemmCandidate> candidate_of(const Rung& rung, const warploom_gemm& c
 
 Result<gpu::KernelRequest> request_of(const Rung& rung, const warploom_gemm& call, const gpu::DeviceInfo& device) {
   const gpu::Architecture architecture = gpu::compile_architecture(device);
-  if (!is_product(rung)) return rung_request(folder, rung, rung_fields, "gemm", architecture);
+  if (!rung.is_product()) return rung_request(folder, rung, rung_fields, "gemm", architecture);
   const Result<gpu::GemmCandidate> candidate = candidate_of(rung, call, device);
   if (!candidate.ok()) return candidate.status();
   const auto plan = std::make_unique<gpu::GpuPlan>();
@@ -136,10 +132,10 @@ Result<double> model_ms(const Options& options, const Rung& rung, const GemmCase
                     : name == "cp-async"        ? sim::Scheme::cp_async
                                                 : sim::Scheme::specialized;
   scenario.k = gemm.depth;
-  const bool wide = is_product(rung) && rung.row.at("ping_pong") == 0;
+  const bool wide = rung.is_product() && rung.row.at("ping_pong") == 0;
   scenario.tile_n = wide ? 256 : 128;
-  scenario.stages = wide ? 3 : is_product(rung) ? 5 : sizes_of(rung).stages;
-  scenario.consumers = is_product(rung) && !wide ? 2 : 1;
+  scenario.stages = wide ? 3 : rung.is_product() ? 5 : sizes_of(rung).stages;
+  scenario.consumers = rung.is_product() && !wide ? 2 : 1;
   const std::int64_t tiles = tiles_of(gemm.rows) * ((gemm.columns + scenario.tile_n - 1) / scenario.tile_n);
   scenario.tiles = (tiles + machine->sms - 1) / machine->sms;
   const Result<sim::Run> run = sim::run_scenario(scenario);
@@ -191,14 +187,13 @@ int measure(const Options& options, const GemmCase& gemm, const Device& device, 
   GpuClock clock(driver);
   std::vector<Contestant> contestants;
   for (std::size_t i = 0; i < rungs.size(); ++i) {
-    const Result<Launch> launch = is_product(rungs[i])
+    const Result<Launch> launch = rungs[i].is_product()
                                       ? product_launch(driver, rungs[i], memory.call(), info)
                                       : rung_launch(driver, rungs[i], codes[i], memory.call(), device.ordinal);
     if (!launch.ok()) return report(launch.status());
-    const Result<int> calls = clock.calls_in(*launch, options.round_ms);
-    if (!calls.ok()) return report(calls.status());
-    contestants.push_back(
-        {rungs[i].name, [&clock, launch = *launch, calls = *calls] { return clock.time(launch, calls); }});
+    const Result<Contestant> contestant = contestant_of(options, rungs[i].name, clock, *launch);
+    if (!contestant.ok()) return report(contestant.status());
+    contestants.push_back(*contestant);
   }
   add_peers(options, {{"prepare", "gemm"}, {"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", gemm.depth}},
             contestants);
@@ -217,9 +212,7 @@ int bench_gemm_ladder(const Options& options) {
                                         ": the ladder multiplies plain bf16 matrices whose columns and depth are "
                                         "multiples of 8, e.g. gemm-4096x4096x4096-bf16"));
   }
-  Result<std::vector<Rung>> all = read_ladder(folder);
-  if (!all.ok()) return report(all.status());
-  const Result<std::vector<Rung>> rungs = choose_rungs(std::move(*all), options.rungs);
+  const Result<std::vector<Rung>> rungs = asked_rungs(options, folder);
   if (!rungs.ok()) return report(rungs.status());
   const Result<Device> device = choose_device(options.device);
   if (!device.ok()) return report(device.status());

@@ -30,10 +30,6 @@ struct Options : LadderOptions {
   bool once = false;  ///< one launch a rung and nothing measured, for ncu to look at
 };
 
-bool is_product(const Rung& rung) {
-  return !rung.row.contains("file");
-}
-
 ladder::Rung sizes_of(const Rung& rung) {
   const auto size = [&rung](std::size_t field) { return rung.row.at(rung_fields[field]).get<int>(); };
   return {size(0), size(1), size(2), size(3), size(4)};
@@ -64,8 +60,8 @@ Result<std::vector<RungCode>> compile(const Options& options, const std::vector<
   std::vector<gpu::KernelRequest> requests;
   for (const Rung& rung : rungs) {
     const Result<gpu::KernelRequest> request =
-        is_product(rung) ? product_request(options, device)
-                         : rung_request(folder, rung, rung_fields, "attention", gpu::compile_architecture(device));
+        rung.is_product() ? product_request(options, device)
+                          : rung_request(folder, rung, rung_fields, "attention", gpu::compile_architecture(device));
     if (!request.ok()) return request.status();
     requests.push_back(*request);
   }
@@ -151,17 +147,16 @@ int measure(const Options& options, const Device& device, const std::vector<Rung
   std::vector<Contestant> contestants;
   for (std::size_t i = 0; i < rungs.size(); ++i) {
     const Result<std::function<Status()>> launch =
-        is_product(rungs[i]) ? std::function<Status()>([&] { return detail::status_of(warploom_run(&product)); })
-                             : launcher(options, rungs[i], codes[i], product, device.ordinal);
+        rungs[i].is_product() ? std::function<Status()>([&] { return detail::status_of(warploom_run(&product)); })
+                              : launcher(options, rungs[i], codes[i], product, device.ordinal);
     if (!launch.ok()) return report(launch.status());
     if (options.once) {
       if (Status status = (*launch)(); !status.ok()) return report(status);
       continue;
     }
-    const Result<int> calls = clock.calls_in(*launch, options.round_ms);
-    if (!calls.ok()) return report(calls.status());
-    contestants.push_back(
-        {rungs[i].name, [&clock, launch = *launch, calls = *calls] { return clock.time(launch, calls); }});
+    const Result<Contestant> contestant = contestant_of(options, rungs[i].name, clock, *launch);
+    if (!contestant.ok()) return report(contestant.status());
+    contestants.push_back(*contestant);
   }
   if (options.once) return report_if_error(gpu::driver_status(driver, driver.cuCtxSynchronize(), "running the rungs"));
   add_peers(options,
@@ -178,9 +173,7 @@ int measure(const Options& options, const Device& device, const std::vector<Rung
 int bench_ladder(const Options& options) {
   // The ladder ends at the kernel through mma.sync, on every GPU.
   setenv("WARPLOOM_KERNELS", "mma.sync", 1);
-  Result<std::vector<Rung>> all = read_ladder(folder);
-  if (!all.ok()) return report(all.status());
-  const Result<std::vector<Rung>> rungs = choose_rungs(std::move(*all), options.rungs);
+  const Result<std::vector<Rung>> rungs = asked_rungs(options, folder);
   if (!rungs.ok()) return report(rungs.status());
   const Result<Device> device = choose_device(options.device);
   if (!device.ok()) return report(device.status());

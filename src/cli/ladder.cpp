@@ -107,12 +107,6 @@ Result<std::vector<RungCode>> compile_rungs(const std::vector<gpu::KernelRequest
   return codes;
 }
 
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 Json to_json(const Rung& rung, const RungCode& code) {
   const gpu::KernelResources& used = code.cubin->resources;
   Json json{{"rung", rung.name},

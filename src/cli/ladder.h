@@ -20,6 +20,8 @@ struct Rung {
   std::string name;
   std::string idea;
   Json row;  ///< its sizes; "file" is missing where the product's own kernel is the rung
+
+  bool is_product() const { return !row.contains("file"); }
 };
 
 /// examples/`folder`/ladder.json. Errors: runtime_error when no clone lies around the command, or the table is broken.
@@ -40,9 +42,6 @@ struct RungCode {
 
 /// Compiles the kernels, with the files of examples/ beside those of kernels/, and disassembles them.
 Result<std::vector<RungCode>> compile_rungs(const std::vector<gpu::KernelRequest>& requests);
-
-/// The middle one of the values, which are not none.
-double median_of(std::vector<double> values);
 
 /// {"rung", "idea", "registers", "spill_bytes", "performance_warnings", "instructions", "mma"}
 Json to_json(const Rung& rung, const RungCode& code);

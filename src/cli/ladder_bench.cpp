@@ -29,11 +29,24 @@ void LadderOptions::add_to(CLI::App& command) {
   json.add_to(command);
 }
 
+Result<std::vector<Rung>> asked_rungs(const LadderOptions& options, const std::string& folder) {
+  Result<std::vector<Rung>> all = read_ladder(folder);
+  if (!all.ok()) return all.status();
+  return choose_rungs(std::move(*all), options.rungs);
+}
+
 Result<gpu::DeviceInfo> device_to_compile_for(const LadderOptions& options) {
   const Result<gpu::Architecture> architecture =
       gpu::parse_architecture(options.architecture.empty() ? "sm_90a" : options.architecture);
   if (!architecture.ok()) return architecture.status();
   return gpu::reference_device(*architecture);
+}
+
+Result<Contestant> contestant_of(const LadderOptions& options, const std::string& name, GpuClock& clock,
+                                 const std::function<Status()>& launch) {
+  const Result<int> calls = clock.calls_in(launch, options.round_ms);
+  if (!calls.ok()) return calls.status();
+  return Contestant{name, [&clock, launch, calls = *calls] { return clock.time(launch, calls); }};
 }
 
 Result<std::vector<double>> take_turns(const std::vector<Contestant>& contestants, int rounds) {

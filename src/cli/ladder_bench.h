@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/gpu_clock.h"
 #include "cli/ladder.h"
 #include "cli/peer_script.h"
 
@@ -24,6 +25,9 @@ struct LadderOptions {
   void add_to(CLI::App& command);
 };
 
+/// The rungs of examples/`folder`/ladder.json that are asked for. Errors: those of read_ladder and choose_rungs.
+Result<std::vector<Rung>> asked_rungs(const LadderOptions& options, const std::string& folder);
+
 /// The device that --architecture names, an H200 when nothing does.
 Result<gpu::DeviceInfo> device_to_compile_for(const LadderOptions& options);
 
@@ -32,6 +36,10 @@ struct Contestant {
   std::string name;
   std::function<Result<double>()> measure;  ///< milliseconds of a call
 };
+
+/// A kernel that takes part: enough launches to fill --round-ms. Warms it up. The clock outlives the contestant.
+Result<Contestant> contestant_of(const LadderOptions& options, const std::string& name, GpuClock& clock,
+                                 const std::function<Status()>& launch);
 
 /// The medians over the rounds, in the contestants' order; every round has an order of its own.
 Result<std::vector<double>> take_turns(const std::vector<Contestant>& contestants, int rounds);
