@@ -9,7 +9,7 @@ namespace warploom::gpu {
 
 Result<CubinPointer> compile_user_kernel(const std::string& source, const std::string& kernel,
                                          const Architecture& architecture, const Settings& settings) {
-  constexpr std::string_view file = "kernel.cu";
+  static constexpr std::string_view file = "kernel.cu";
   CompilerOptions options;
   options.settings = settings;
   options.sources = [&source](std::string_view path) -> std::optional<std::string_view> {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -18,6 +19,7 @@ std::string own_pipeline() {
 }
 
 Result<CubinPointer> compile(const std::string& source, const std::string& kernel, const TemporaryDirectory& cache) {
+  add_search_directory(nvrtc_directory());
   return compile_user_kernel(source, kernel, hopper, test_options(cache.text()).settings);
 }
 
