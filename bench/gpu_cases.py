@@ -721,19 +721,25 @@ CEILINGS = {"copy-4GiB": ("torch",)}
 GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
 
 
-def _has_mapped_bias(p: Problem) -> bool:
-    """Whether a tensor map describes the bias, so that the Hopper kernel takes it."""
-    mapped = p.bias == "dense" and not p.bias_float32 and p.bias_offset == 0
-    return mapped and p.intervals is None and p.softcap is None
+def _hopper_adds_bias(p: Problem) -> bool:
+    """Whether the Hopper kernel adds the problem's bias."""
+    return p.bias in ("dense", "packed") and p.intervals is None and p.softcap is None
+
+
+# Biases that the kernels for every GPU check too: each form with both operators, under one mask each.
+BIASES_BOTH_WAYS = {*(f"bias-{form}" for form in BIASES), *(f"softmax-bias-{form}-delta-q" for form in BIASES)}
 
 
 def both_ways(section: str, name: str, case: str) -> list[Item]:
-    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias has
-    one entry: most go to the latter anyway, and those that do not are few forms of what others check there."""
+    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. Most with a bias
+    have one entry: on the latter they differ in little from those that have two."""
     problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
     split = SPLIT if problem is None or problem.slots_k is not None else ()
     if problem is not None and problem.bias is not None:
-        return [Item(section, name, (*(HOPPER_FORWARD if _has_mapped_bias(problem) else ()), *FORWARD, *split))]
+        if not _hopper_adds_bias(problem):
+            return [Item(section, name, (*FORWARD, *split))]
+        if case not in BIASES_BOTH_WAYS and case not in SANITIZER_PROBLEMS:
+            return [Item(section, name, (*HOPPER_FORWARD, *FORWARD, *split))]
     chosen = HOPPER_FORWARD if problem is not None else (*HOPPER_FORWARD, *FORWARD)
     return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
 

@@ -10,6 +10,7 @@
 //
 // The text before this file defines warploom::kConfig, a HopperForwardConfig.
 #include "attention/hopper_bias.h"
+#include "attention/hopper_bias_producer.h"
 #include "attention/hopper_masking.h"
 #include "attention/hopper_producer.h"
 #include "attention/hopper_rows.h"
@@ -211,7 +212,7 @@ struct Consumer {
 
   /// After S is there, and R has been read.
   __device__ __forceinline__ void release_key(KeyRing::Slot at) const {
-    if constexpr (kConfig.dense_bias) {
+    if constexpr (kBiased) {
       __syncwarp();
       if (threadIdx.x % 32 == 0) shared.keys.release(at);
     } else {
@@ -270,9 +271,9 @@ struct Consumer {
     issue_output<true>(value);
     pass_turn();
     ptx::wgmma_wait_group<1>(flat);
-    if constexpr (kConfig.dense_bias) add_bias(s, call, shared.bias(key.index, who));
+    if constexpr (kBiased) add_bias(s, call, shared, item_at.slot(), key.index, who);
     release_key(key);
-    if constexpr (!kConfig.dense_bias) Rows::template prepare<kKeys>(s, call);
+    if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
     float rescale[2];
     const bool must_rescale = rows.template activate<kKeys>(s, call, rescale);
     if (must_rescale) {
@@ -320,10 +321,10 @@ struct Consumer {
     if constexpr (WithOutput) issue_output<false>(value_at.place());
     pass_turn();
     ptx::wgmma_wait_group<WithOutput ? 1 : 0>(flat);
-    if constexpr (kConfig.dense_bias) add_bias(s, call, shared.bias(key_at.slot(), who));
+    if constexpr (kBiased) add_bias(s, call, shared, item_at.slot(), key_at.slot(), who);
     release_key(key_at.place());
     release_query(kind);
-    if constexpr (!kConfig.dense_bias) Rows::template prepare<kKeys>(s, call);
+    if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
     if ((kind & kMaskedTile) != 0) {
       const int row_of_tile = who * kWarpgroupRows + threadIdx.x % kWarpgroup / 32 * kWarpRows + threadIdx.x % 32 / 4;
       const Masking::Row seen[2] = {Masking::row(call, shared, item_at.slot(), row_of_tile),
@@ -425,15 +426,16 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     ptx::tma_prefetch_map(&params.value);
   }
   if (threadIdx.x == 0) {
-    shared.items.init(kConfig.consumers * kWarpgroup + 32, 32);  // the consumers and the loader; the scheduler
+    // The consumers, the loader and the warps that copy R; the scheduler.
+    shared.items.init(kConfig.consumers * kWarpgroup + 32 + kBiasWarps * 32, 32);
     shared.queries.init(kConfig.consumers, 32);
-    shared.keys.init(kConfig.consumers * kKeyReleases);
+    shared.keys.init(kConfig.consumers * kKeyReleases, 1 + kBiasWarps * 32);
     shared.values.init(kConfig.consumers);
     for (int slot = 0; slot < kItemSlots; ++slot) ptx::mbarrier_init(shared.begun(slot), 1);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  constexpr RegisterBudget kBudget = kRegisterBudgets[kConfig.consumers];
+  constexpr RegisterBudget kBudget = register_budget(kConfig);
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == kConfig.consumers) {
     ptx::setmaxnreg_dec<kBudget.producer>();
@@ -445,6 +447,9 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     } else if (warp == 1) {
       Loader loader{params, shared, lane, {}, {}, {}};
       loader.run();
+    } else if constexpr (kCopiedBias) {
+      BiasCopier copier{params.call, shared, lane, warp - 2, shared.bias_rows(warp - 2), {}};
+      copier.run();
     }
   } else {
     ptx::setmaxnreg_inc<kBudget.consumer>();

@@ -11,6 +11,19 @@
 
 namespace warploom {
 
+/// How R comes to the consumers.
+enum class HopperBias : int {
+  none,
+  tensor_map,    ///< dense, in q's type, rows that a tensor map describes: by TMA, beside K
+  rows,          ///< in q's type, rows of whole 16 bytes (packed): copied by two warps of the producer
+  shifted_rows,  ///< in q's type, rows that begin anywhere: likewise
+  float_rows,    ///< in float32, rows that begin anywhere: likewise
+};
+/// Whether warps of the producer copy R row by row.
+WARPLOOM_HD constexpr bool is_copied(HopperBias bias) {
+  return bias == HopperBias::rows || bias == HopperBias::shifted_rows || bias == HopperBias::float_rows;
+}
+
 /// Everything that changes the generated code, nothing else. It is the compile key.
 struct HopperForwardConfig {
   ScoreKind score = ScoreKind::silu;
@@ -19,13 +32,12 @@ struct HopperForwardConfig {
   bool bfloat16 = true;  ///< else float16
   bool softcap = false;  ///< softmax
   bool interval_mask = false;
-  bool dense_bias =
-      false;              ///< R in q's type, whose rows a tensor map describes; not with an interval mask or a softcap
-  int consumers = 2;      ///< warpgroups of 64 query rows, 1 to 4
-  int key_columns = 128;  ///< of a tile; a multiple of 16
-  int stages = 2;         ///< of the K ring and of the V ring: 1, 2 or 4
-  int query_stages = 2;   ///< 2: the next item's first S is issued beside this one's last P V
-  bool turns = true;      ///< consumers use the tensor core in turns (ping-pong)
+  HopperBias bias = HopperBias::none;  ///< not with an interval mask or a softcap
+  int consumers = 2;                   ///< warpgroups of 64 query rows, 1 to 4
+  int key_columns = 128;               ///< of a tile; a multiple of 16
+  int stages = 2;                      ///< of the K ring and of the V ring: 1, 2 or 4
+  int query_stages = 2;                ///< 2: the next item's first S is issued beside this one's last P V
+  bool turns = true;                   ///< consumers use the tensor core in turns (ping-pong)
   /// HSTU in bfloat16 with a power of two for alpha / 2: Q is multiplied by it where it lies, which is exact, and not
   /// every score.
   bool scaled_query = false;
@@ -40,7 +52,11 @@ inline constexpr int kItemSlots = 4;
 struct RegisterBudget {
   int producer, consumer;
 };
-inline constexpr RegisterBudget kRegisterBudgets[] = {{0, 0}, {56, 256}, {40, 232}, {32, 160}, {32, 112}};
+WARPLOOM_HD constexpr RegisterBudget register_budget(const HopperForwardConfig& config) {
+  constexpr RegisterBudget kBudgets[] = {{0, 0}, {56, 256}, {40, 232}, {32, 160}, {32, 112}};
+  constexpr RegisterBudget kWithCopies[] = {{0, 0}, {56, 256}, {56, 224}, {56, 152}, {32, 112}};
+  return is_copied(config.bias) ? kWithCopies[config.consumers] : kBudgets[config.consumers];
+}
 
 /// What the producer tells about a key tile, beside the tile itself.
 struct KeyTileNote {
@@ -66,6 +82,7 @@ struct HopperForwardSharedMap {
   int value_bytes = 0;
   int output = 0;      ///< 16 rows of 64 columns of O a warp
   int bias_bytes = 0;  ///< of one consumer's tile
+  int bias_rows = 0;   ///< copied rows: where they lie, for each warp that copies
   int barriers = 0;    ///< full and empty: items, Q, K, V; then one an item: the loader has come to it
   int notes = 0;       ///< one KeyTileNote a stage
   int items = 0;       ///< kItemSlots, item_bytes each
@@ -74,6 +91,24 @@ struct HopperForwardSharedMap {
   static constexpr int item_bytes = 256;
 };
 
+/// Bytes of one consumer's tile of R: as TMA lays it out, or rows of a chunk of 16 bytes more each (bias_rows.h).
+WARPLOOM_HD constexpr int bias_bytes(const HopperForwardConfig& config) {
+  switch (config.bias) {
+    case HopperBias::none:
+      return 0;
+    case HopperBias::tensor_map:
+      return geometry::tile_bytes(kWarpgroupRows, config.key_columns);
+    case HopperBias::float_rows:
+      return kWarpgroupRows * (4 * config.key_columns + geometry::kChunkBytes);
+    default:
+      return kWarpgroupRows * (2 * config.key_columns + geometry::kChunkBytes);
+  }
+}
+
+/// Warps that copy rows, and what each keeps of where they lie.
+inline constexpr int kCopyingWarps = 2;
+inline constexpr int kBiasRowsBytes = 64;
+
 WARPLOOM_HD constexpr HopperForwardSharedMap shared_map(const HopperForwardConfig& config) {
   HopperForwardSharedMap map;
   map.query_bytes = geometry::tile_bytes(kWarpgroupRows, config.head_dim);
@@ -81,10 +116,11 @@ WARPLOOM_HD constexpr HopperForwardSharedMap shared_map(const HopperForwardConfi
   map.value_bytes = geometry::tile_bytes(config.key_columns, config.value_dim);
   map.key = map.query + config.query_stages * config.consumers * map.query_bytes;
   map.value = map.key + config.stages * map.key_bytes;
-  map.bias_bytes = config.dense_bias ? geometry::tile_bytes(kWarpgroupRows, config.key_columns) : 0;
+  map.bias_bytes = bias_bytes(config);
   map.bias = map.value + config.stages * map.value_bytes;
   map.output = map.bias + config.stages * config.consumers * map.bias_bytes;
-  map.barriers = map.output + config.consumers * geometry::tile_bytes(kWarpgroupRows, 1);
+  map.bias_rows = map.output + config.consumers * geometry::tile_bytes(kWarpgroupRows, 1);
+  map.barriers = map.bias_rows + (is_copied(config.bias) ? kCopyingWarps * kBiasRowsBytes : 0);
   map.notes = map.barriers + 2 * 8 * (kItemSlots + config.query_stages + 2 * config.stages) + 8 * kItemSlots;
   map.items = map.notes + (config.stages * static_cast<int>(sizeof(KeyTileNote)) + 15) / 16 * 16;
   map.rows = map.items + kItemSlots * map.item_bytes;
@@ -98,7 +134,7 @@ struct HopperForwardParams {
   /// Dimensions (columns, rows, heads, sequences of a dense batch), boxes of 64 columns x one tile's rows, 128-byte
   /// swizzle. What lies outside is read as 0.
   ptx::TensorMap query, key, value;
-  ptx::TensorMap bias;  ///< dense_bias; tiles of 64 rows
+  ptx::TensorMap bias;  ///< HopperBias::tensor_map; tiles of 64 rows
   AttentionCall call;
   /// Two device integers, 0 before and after the kernel: the next work item, and the CTAs that are done.
   unsigned* counters = nullptr;

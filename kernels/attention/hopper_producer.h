@@ -44,7 +44,14 @@ struct Scheduler {
       item.first_key = static_cast<int>(work.tensor_k);
       item.key_head = work.head / params.call.heads_per_key_head;
       item.is_end = false;
-      if constexpr (kConfig.dense_bias) {
+      if constexpr (kShiftedBias) {
+        // Before a sequence's packed rows there are whole chunks.
+        const BiasRows rows = bias_rows(params.call.bias, work, work.head, 0, BiasTile::kElementBytes);
+        const RowsPart part = RowsPart::of(rows, 0, work.first_row, 0, BiasTile::kElementBytes);
+        item.bias_shift = part.shift(0);
+        item.bias_row_shift = static_cast<int>(part.stride_bytes % geometry::kChunkBytes);
+      }
+      if constexpr (kMappedBias) {
         const BiasCall& bias = params.call.bias;
         item.bias_row = static_cast<int>(work.first_row) + (bias.query_rows ? 0 : work.mask.offset());
         item.bias_head = bias.head_stride == 0 ? 0 : work.head;
@@ -179,10 +186,10 @@ struct Loader {
       __syncwarp();
       if (lane == 0) {
         const uint32 full = shared.keys.full(key_at.slot());
-        shared.keys.expect(key_at, kMap.key_bytes + (kConfig.dense_bias ? __popc(seeing) * kMap.bias_bytes : 0));
+        shared.keys.expect(key_at, kMap.key_bytes + (kMappedBias ? __popc(seeing) * kMap.bias_bytes : 0));
         load_tile<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), full, item.first_key + first_column,
                                            item.key_head, item.sequence);
-        if constexpr (kConfig.dense_bias) {
+        if constexpr (kMappedBias) {
           for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
             if ((seeing >> consumer & 1) == 0) continue;
             load_tile<kWarpgroupRows, kKeys>(&params.bias, shared.bias(key_at.slot(), consumer), full,

@@ -28,6 +28,8 @@ inline constexpr Pipeline kShippedPipelines[] = {
     {"hopper", "the forward kernel for Hopper: scheduler, loader, consumers that pass over unseen tiles",
      &hopper_attention},
     {"hopper-one-query", "the same with one Q slot, for wide heads", &hopper_attention_one_query},
+    {"hopper-bias", "the forward kernel for Hopper with a warp that brings the bias beside the keys",
+     &hopper_attention_bias},
     {"hopper-backward", "the one-pass backward kernel for Hopper: dQ one step late from dS that consumers exchange",
      &hopper_backward},
     {"hopper-backward-turns", "the same, consumers begin their tiles in turns", &hopper_backward_turns},

@@ -37,29 +37,65 @@ constexpr int kMaxScaledDim = 128;
 
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 2, 2};
 
-/// With a dense bias, whose tiles come in panels of 64 columns beside those of K.
+/// Biases whose rows warps of the producer copy, instead of those alone that a tensor map describes.
+constexpr bool kCopiesBiases = true;
+
+/// With a bias in q's type, the tiles of which lie beside those of K: by TMA in panels of 64 columns.
 constexpr std::array kBiasTiles = {
     Tile{64, 3, 64, 2, 2},
     Tile{128, 2, 64, 2, 2},
     Tile{192, 2, 64, 2, 1},
     Tile{256, 2, 48, 2, 1},
 };
+/// With one in float32.
+constexpr std::array kFloatBiasTiles = {
+    Tile{64, 3, 64, 2, 2},
+    Tile{128, 2, 64, 2, 2},
+    Tile{192, 2, 48, 2, 1},
+    Tile{256, 2, 32, 2, 1},
+};
 
 const Tile& tile_of(const HopperForwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   if ((config.interval_mask || config.softcap) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
-  const std::array<Tile, kTiles.size()>& tiles = config.dense_bias ? kBiasTiles : kTiles;
+  const std::array<Tile, kTiles.size()>& tiles = config.bias == HopperBias::none         ? kTiles
+                                                 : config.bias == HopperBias::float_rows ? kFloatBiasTiles
+                                                                                         : kBiasTiles;
   return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
 /// Softmax with heads of up to 128: both products of a step are issued together, and the consumers alternate by
 /// themselves (docs/hopper.md). The softcap lacks the registers.
 bool is_faster_without_turns(const HopperForwardConfig& config) {
-  return config.score == ScoreKind::softmax && !config.dense_bias && !config.softcap &&
+  return config.score == ScoreKind::softmax && config.bias == HopperBias::none && !config.softcap &&
          std::max(config.head_dim, config.value_dim) <= kTiles[1].max_dim;
 }
 
-HopperForwardConfig config_of(const warploom_attention& call) {
+bool has_mapped_bias(const warploom_attention& call) {
+  return call.bias.kind == WARPLOOM_DENSE_BIAS && call.bias.dtype == call.dtype &&
+         is_mappable(bias_map(call, kWarpgroupRows), bias_tensor(call.bias));
+}
+
+/// How the kernel reads a stored bias, or none. aligned: its rows are whole 16 bytes.
+HopperBias bias_of(const warploom_attention& call, bool aligned) {
+  if (call.bias.kind == WARPLOOM_NO_BIAS) return HopperBias::none;
+  if (has_mapped_bias(call)) return HopperBias::tensor_map;
+  if (call.bias.dtype == WARPLOOM_FLOAT32) return HopperBias::float_rows;
+  return aligned ? HopperBias::rows : HopperBias::shifted_rows;
+}
+
+/// As the kernel's text has it, and as `explain` shows it.
+struct BiasNames {
+  const char *constant, *name;
+};
+BiasNames names_of(HopperBias bias) {
+  constexpr std::array kNames = {
+      BiasNames{"none", "none"}, BiasNames{"tensor_map", "dense, by TMA"}, BiasNames{"rows", "rows, copied"},
+      BiasNames{"shifted_rows", "rows that begin anywhere, copied"}, BiasNames{"float_rows", "float32 rows, copied"}};
+  return kNames[static_cast<std::size_t>(bias)];
+}
+
+HopperForwardConfig config_of(const warploom_attention& call, bool bias_aligned) {
   HopperForwardConfig config;
   config.score = call.op == WARPLOOM_SOFTMAX ? ScoreKind::softmax : ScoreKind::silu;
   config.head_dim = static_cast<int>(call.head_dim);
@@ -67,7 +103,7 @@ HopperForwardConfig config_of(const warploom_attention& call) {
   config.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
   config.softcap = call.op == WARPLOOM_SOFTMAX && call.softcap > 0;
   config.interval_mask = has_interval_mask(call);
-  config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
+  config.bias = bias_of(call, bias_aligned);
   config.scaled_query = call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
   return config;
 }
@@ -79,7 +115,7 @@ ConfigKey key_of(const HopperForwardConfig& c) {
           c.bfloat16,
           c.softcap,
           c.interval_mask,
-          c.dense_bias,
+          static_cast<int>(c.bias),
           c.consumers,
           c.key_columns,
           c.stages,
@@ -99,7 +135,7 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
       ".score = ScoreKind::", config.score == ScoreKind::softmax ? "softmax" : "silu",
       ", .head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
       ", .softcap = ", truth(config.softcap), ", .interval_mask = ", truth(config.interval_mask),
-      ", .dense_bias = ", truth(config.dense_bias), ", .consumers = ", config.consumers,
+      ", .bias = HopperBias::", names_of(config.bias).constant, ", .consumers = ", config.consumers,
       ", .key_columns = ", config.key_columns, ", .stages = ", config.stages, ", .query_stages = ", config.query_stages,
       ", .turns = ", truth(config.turns), ", .scaled_query = ", truth(config.scaled_query),
       "};\n}  // namespace warploom\n");
@@ -114,7 +150,8 @@ KernelVariant variant_of(const ConfigKey& key) {
                      std::to_string(c.head_dim);
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += std::string(c.bfloat16 ? " bf16" : " fp16") + (c.softcap ? " softcap" : "") +
-          (c.interval_mask ? " intervals" : "") + (c.dense_bias ? " dense bias" : "");
+          (c.interval_mask ? " intervals" : "") +
+          (c.bias == HopperBias::none ? "" : std::string(" bias ") + names_of(c.bias).constant);
   return {&kHopperForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
 }
 
@@ -141,12 +178,15 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
       add(other);
       other.interval_mask = false;
       add(other);
-      other.dense_bias = true;
-      add(other);
+      for (const HopperForwardConfig& base : {plain, other}) {
+        HopperForwardConfig biased = base;
+        for (const HopperBias bias :
+             {HopperBias::tensor_map, HopperBias::rows, HopperBias::shifted_rows, HopperBias::float_rows}) {
+          biased.bias = bias;
+          add(biased);
+        }
+      }
       other = plain;
-      other.dense_bias = true;
-      add(other);
-      other.dense_bias = false;
       other.softcap = score == ScoreKind::softmax;
       other.scaled_query = score == ScoreKind::silu;
       if (other.softcap || dim <= kMaxScaledDim) add(other);
@@ -159,12 +199,11 @@ struct MapShapes {
   TensorMapShape query, key, value;
 };
 
-/// Whether the kernel can add the call's bias: none, or a dense one that a tensor map describes.
+/// Whether the kernel can add the call's bias: none or a stored one, neither beside an interval mask nor a softcap.
 bool serves_bias(const warploom_attention& call) {
   if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
-  return call.bias.kind == WARPLOOM_DENSE_BIAS && call.bias.dtype == call.dtype && !has_interval_mask(call) &&
-         !(call.op == WARPLOOM_SOFTMAX && call.softcap > 0) &&
-         is_mappable(bias_map(call, kWarpgroupRows), bias_tensor(call.bias));
+  if (has_interval_mask(call) || (call.op == WARPLOOM_SOFTMAX && call.softcap > 0)) return false;
+  return has_mapped_bias(call) || (kCopiesBiases && call.bias.kind != WARPLOOM_BUCKETED_BIAS);
 }
 
 MapShapes map_shapes(const warploom_attention& call, int key_columns) {
@@ -185,15 +224,15 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"value_dim", c.value_dim},
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
-                    {"bias", c.dense_bias ? "dense" : "none"},
+                    {"bias", names_of(c.bias).name},
                     {"consumers", c.consumers},
                     {"query_rows", c.consumers * kWarpgroupRows},
                     {"key_columns", c.key_columns},
                     {"stages", c.stages},
                     {"query_stages", c.query_stages},
                     {"turns", c.turns}};
-  json["registers"] = {{"producer", kRegisterBudgets[c.consumers].producer},
-                       {"consumer", kRegisterBudgets[c.consumers].consumer}};
+  const RegisterBudget budget = register_budget(c);
+  json["registers"] = {{"producer", budget.producer}, {"consumer", budget.consumer}};
   json["schedule"] = {
       {"query_tiles", schedule.query_tiles},
       {"items", schedule.items()},
@@ -208,7 +247,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       2 * (call.head_dim + call.value_dim), " FLOPs a score on the tensor core")}};
   json["why"] = message("the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
                         ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
-                        "describe and most calls with a bias take mma.sync");
+                        "describe, bucketed biases, and biases beside interval masks or a softcap take mma.sync");
 }
 
 }  // namespace
@@ -237,7 +276,7 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
           key[3] != 0,
           key[4] != 0,
           key[5] != 0,
-          key[6] != 0,
+          static_cast<HopperBias>(key[6]),
           key[7],
           key[8],
           key[9],
@@ -278,7 +317,9 @@ bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& dev
 
 Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
                            GpuPlan& plan) {
-  const Result<HopperForwardConfig> config = choose_hopper_config(config_of(call), device);
+  AttentionCall device_call{};
+  fill_device_call(call, device_call);
+  const Result<HopperForwardConfig> config = choose_hopper_config(config_of(call, device_call.bias.aligned), device);
   if (!config.ok()) return config.status();
   PlannedLaunch& launch = plan.add_launch(kHopperForward, key_of(*config));
   launch.threads = (config->consumers + 1) * 128;
@@ -288,11 +329,11 @@ Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& dev
   if (Status status = encode_map(cuda, "q", shapes.query, call.q, params.query); !status.ok()) return status;
   if (Status status = encode_map(cuda, "k", shapes.key, call.k, params.key); !status.ok()) return status;
   if (Status status = encode_map(cuda, "v", shapes.value, call.v, params.value); !status.ok()) return status;
-  if (config->dense_bias) {
+  if (config->bias == HopperBias::tensor_map) {
     const Status status = encode_map(cuda, "bias", bias_map(call, kWarpgroupRows), bias_tensor(call.bias), params.bias);
     if (!status.ok()) return status;
   }
-  fill_device_call(call, params.call);
+  params.call = device_call;
   params.call.queries_elsewhere = plan.queries_elsewhere;
   const int query_rows = config->consumers * kWarpgroupRows;
   params.call.schedule = hopper_query_schedule(call, query_rows, device);
