@@ -40,7 +40,7 @@ __device__ __forceinline__ int thread_of_warpgroup() {
   return static_cast<int>(kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup;
 }
 
-struct Consumer {
+struct Consumer : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int who;
@@ -114,7 +114,9 @@ struct Consumer {
   /// dQ of the tile before, alone.
   __device__ __forceinline__ void finish_dq(int dq_tile) {
     const ScoreRing::Cursor before = score_at.before();
+    mark_step(Mark::wait_full, BackwardMarks::scores, before.passed);
     shared.scores.wait_full(before);
+    mark_step(Mark::product, BackwardMarks::query_product, before.passed);
     if constexpr (kConfig.bias_gradient) store_bias_gradient(before);
     float dq[kDqColumns / 2];
     if (!kConfig.bfloat16 && is_scaled(before.slot())) {
@@ -122,15 +124,19 @@ struct Consumer {
 #pragma unroll 1
       for (int k = 0; k < kKeys / 16; ++k) {
         issue_dq<1>(dq, before.slot(), k);
+        mark_step(Mark::wait_product, BackwardMarks::query_product, before.passed);
         ptx::wgmma_wait_group<0>(dq);
+        mark_step(Mark::add);
         scale_all(dq, power_of_two(shared.exponent(before.slot(), k)));
         add_dq(dq, dq_tile);
       }
       release_scores(before);
     } else {
       issue_dq<kKeys / 16>(dq, before.slot());
+      mark_step(Mark::wait_product, BackwardMarks::query_product, before.passed);
       ptx::wgmma_wait_group<0>(dq);
       release_scores(before);
+      mark_step(Mark::add);
       add_dq(dq, dq_tile);
     }
   }
@@ -150,6 +156,7 @@ struct Consumer {
   /// The warp's part of dS to both consumers.
   __device__ __forceinline__ void hand_over(const PackedScores<kQueries>& ds) {
     const int warp = thread_of_warpgroup() / 32, buffer = score_at.slot();
+    mark_step(Mark::hand_over, BackwardMarks::scores, score_at.passed);
     shared.scores.wait_empty(score_at);
     write_scores<kQueries>(ds, 0);
     if constexpr (!kConfig.bfloat16) {
@@ -179,6 +186,7 @@ struct Consumer {
     const uint32 query = geometry::descriptor_low(here.query(stage), kQueries * kRowBytes);
     const uint32 dout = geometry::descriptor_low(here.dout(stage), kQueries * kRowBytes);
     TransposedScores<kQueries> s, dp;
+    mark_step(Mark::product, BackwardMarks::score_products, at.passed);
     {
       const uint32 key = geometry::descriptor_low(here.key() + who * 64 * kRowBytes);
       const uint32 value = geometry::descriptor_low(here.value() + who * 64 * kRowBytes);
@@ -195,7 +203,9 @@ struct Consumer {
       }
       ptx::wgmma_commit_group();
     }
+    mark_step(Mark::wait_product, BackwardMarks::score_products, at.passed);
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
+    mark_step(Mark::scores);
 
     apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, false>(
         params.backward.call, s, dp, shared.row_terms(stage));
@@ -222,6 +232,7 @@ struct Consumer {
     if constexpr (kConfig.accumulate_dq) hand_over(ds);
     const int dq_tile = shared.note(stage).dq_tile;
 
+    mark_step(Mark::product, BackwardMarks::gradient_products, at.passed);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kQueries / 16; ++k) {
@@ -235,18 +246,24 @@ struct Consumer {
     }
     ptx::wgmma_commit_group();
     if constexpr (IsFirst || !kConfig.bfloat16 || !kConfig.accumulate_dq) {
+      mark_step(Mark::wait_product, BackwardMarks::gradient_products, at.passed);
       ptx::wgmma_wait_group<0>(dk, dv);
       free_barrier_arrive(at.slot());
       if constexpr (kConfig.accumulate_dq && !IsFirst) finish_dq(dq_tile_before);
     } else {
       const ScoreRing::Cursor before = score_at.before();
+      mark_step(Mark::wait_full, BackwardMarks::scores, before.passed);
       shared.scores.wait_full(before);
       float dq[kDqColumns / 2];
+      mark_step(Mark::product, BackwardMarks::query_product, before.passed);
       issue_dq<kKeys / 16>(dq, before.slot());
+      mark_step(Mark::wait_product, BackwardMarks::gradient_products, at.passed);
       ptx::wgmma_wait_group<1>(dk, dv);
       free_barrier_arrive(at.slot());
+      mark_step(Mark::wait_product, BackwardMarks::query_product, before.passed);
       ptx::wgmma_wait_group<0>(dq);
       release_scores(before);
+      mark_step(Mark::add);
       add_dq(dq, dq_tile_before);
     }
     at.advance();
@@ -313,15 +330,21 @@ struct Consumer {
 
   /// The item in item_at.
   __device__ __forceinline__ void walk() {
+    mark_step(Mark::wait_full, BackwardMarks::tiles, at.passed);
     shared.tiles.wait_full(at);
     int flags = shared.note(at.slot()).flags;
     const bool is_seen = (flags & kQueryTileSeen) != 0;
     if (is_seen) {
       exponents = {};
+      mark_step(Mark::wait_full, BackwardMarks::residents, key_at.passed);
       shared.keys.wait_full(key_at);
-      if constexpr (kConfig.scaled_key) scale_keys();
+      if constexpr (kConfig.scaled_key) {
+        mark_step(Mark::scores);
+        scale_keys();
+      }
       int dq_tile = step_of_form<true>(flags, 0);
       while ((flags & kQueryTileLast) == 0) {
+        mark_step(Mark::wait_full, BackwardMarks::tiles, at.passed);
         shared.tiles.wait_full(at);
         flags = shared.note(at.slot()).flags;
         dq_tile = step_of_form<false>(flags, dq_tile);
@@ -333,6 +356,7 @@ struct Consumer {
       free_barrier_arrive(at.slot());
       at.advance();
     }
+    mark(Mark::epilogue, BackwardMarks::items, item_at.passed);
     store_gradients(is_seen);
     shared.items.release(item_at);
   }
@@ -340,11 +364,12 @@ struct Consumer {
   __device__ __forceinline__ void run() {
     if (who == kConfig.consumers - 1) pass_turn(who);
     for (;; item_at.advance()) {
+      mark(Mark::wait_full, BackwardMarks::items, item_at.passed);
       shared.items.wait_full(item_at);
       if (shared.item(item_at.slot()).is_end) break;
       walk();
     }
-    if (who == 0) take_turn(who);  // the barriers end as they began
+    if (who == 0) take_turn(*this);  // the barriers end as they began
   }
 };
 
@@ -372,18 +397,24 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
-      Scheduler scheduler{params, shared, lane, {}};
+      Scheduler scheduler{{params.sheet}, params, shared, lane, {}};
+      scheduler.start_trace(kConfig.consumers, lane == 0);
       scheduler.run();
+      scheduler.finish_trace(kConfig.consumers);
     } else if (warp == 1) {
-      Loader loader{params, shared, lane, {}, {}};
+      Loader loader{{params.sheet}, params, shared, lane, {}, {}};
+      loader.start_trace(kConfig.consumers + 1, lane == 0);
       loader.run();
+      loader.finish_trace(kConfig.consumers + 1);
     } else if (kConfig.bias_gradient && warp == 2) {
       const Clearer clearer{params, shared, lane};
       clearer.run();
     }
   } else {
     ptx::setmaxnreg_inc<kSplits && !kConfig.dense_bias ? 240 : 232>();
-    Consumer consumer{params, shared, warpgroup};
+    Consumer consumer{{params.sheet}, params, shared, warpgroup};
+    consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
     consumer.run();
+    consumer.finish_trace(warpgroup);
   }
 }

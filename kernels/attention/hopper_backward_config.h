@@ -5,6 +5,7 @@
 #include "attention/backward_config.h"
 #include "geometry/host_device.h"
 #include "geometry/swizzle.h"
+#include "pipeline/trace_records.h"
 #include "ptx/tensor_map.h"
 
 namespace warploom {
@@ -28,12 +29,35 @@ struct HopperBackwardConfig {
   /// P is made before dP is there (bfloat16 without a softcap or divisors by row): consumers take registers for it that
   /// a producer without lists of intervals or a bias can spare.
   bool splits_scores = false;
-  bool dense_bias = false;     ///< of q's type, bfloat16, in tiles by TMA beside those of Q
-  bool bias_gradient = false;  ///< and its gradient, nothing of which is broadcast
+  bool dense_bias = false;                 ///< of q's type, bfloat16, in tiles by TMA beside those of Q
+  bool bias_gradient = false;              ///< and its gradient, nothing of which is broadcast
+  trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
 };
 
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
 inline constexpr int kBackwardItemSlots = 2;
+
+/// The rings, and the products that are committed together, by the numbers that marks name them with.
+struct BackwardMarks {
+  static constexpr int tiles = 0;      ///< Q and dO
+  static constexpr int residents = 1;  ///< K and V
+  static constexpr int items = 2;
+  static constexpr int scores = 3;  ///< dS, from each consumer to both
+
+  static constexpr int score_products = 0;     ///< S and dP; S alone where they are split
+  static constexpr int slope_product = 1;      ///< dP there
+  static constexpr int gradient_products = 2;  ///< dV and dK; dV alone in steps of 64 queries that overlap
+  static constexpr int key_product = 3;        ///< dK there
+  static constexpr int query_product = 4;      ///< dQ
+};
+/// Whether dV and dK are committed one by one (attention/hopper_backward_steps.h).
+WARPLOOM_HD constexpr bool commits_gradients_apart(const HopperBackwardConfig& config) {
+  return config.bfloat16 && config.accumulate_dq && config.query_rows == 64;
+}
+/// Warps that mark: the first of each consumer, then scheduler and loader.
+WARPLOOM_HD constexpr int trace_strips(const HopperBackwardConfig& config) {
+  return config.consumers + 2;
+}
 
 /// What the loader tells about a query tile, beside its rows.
 struct QueryTileNote {
@@ -114,6 +138,7 @@ struct HopperBackwardParams {
   unsigned* counters = nullptr;
   /// Of R and of its gradient, dense_bias and bias_gradient only: (columns, rows, heads, sequences), boxes as of Q.
   ptx::TensorMap bias, bias_gradient;
+  trace::Sheet sheet;
 };
 
 }  // namespace warploom

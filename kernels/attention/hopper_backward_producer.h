@@ -91,11 +91,17 @@ __device__ __forceinline__ void zero_rows_from(uint32 tile, int valid, int lane)
 // The scheduler: one warp that takes work items from the device counter and says what they are. It takes the next one
 // when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot have.
 
-struct Scheduler {
+struct Scheduler : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int lane;
   ItemRing::Cursor at;
+
+  __device__ __forceinline__ void wait_empty() const {
+    mark(Mark::wait_empty, BackwardMarks::items, at.passed);
+    shared.items.wait_empty(at);
+    mark(Mark::load, BackwardMarks::items, at.passed);
+  }
 
   /// Hands on the item in `at`, whose `work` is there, and waits until the loader has come to it.
   __device__ __forceinline__ void pass_on() {
@@ -107,6 +113,7 @@ struct Scheduler {
       item.is_end = false;
       shared.items.publish(at);
     }
+    mark(Mark::idle);
     ptx::mbarrier_wait(shared.request, at.passed & 1);
     at.advance();
   }
@@ -121,14 +128,14 @@ struct Scheduler {
     const AttentionCall& call = params.backward.call;
     // What is needed from item to item is read again: the producer may have few registers.
     for (unsigned index = blockIdx.x; index < static_cast<unsigned>(call.schedule.items());) {
-      shared.items.wait_empty(at);
+      wait_empty();
       if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kKeys);
       __syncwarp();
       for (;;) {
         const Work& work = shared.item(at.slot()).work;
         if (work.first_row >= end_of(work)) break;
         pass_on();
-        shared.items.wait_empty(at);
+        wait_empty();
         // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much
         // further on.
         Work& next = shared.item(at.slot()).work;
@@ -142,7 +149,7 @@ struct Scheduler {
       if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
       index = gridDim.x + __shfl_sync(kAllLanes, taken, 0);
     }
-    shared.items.wait_empty(at);
+    wait_empty();
     if (lane == 0) {
       shared.item(at.slot()).is_end = true;
       shared.items.publish(at);
@@ -157,7 +164,7 @@ struct Scheduler {
 
 // The loader: one warp that loads K and V of the items, and the query tiles that see them.
 
-struct Loader {
+struct Loader : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int lane;
@@ -168,6 +175,7 @@ struct Loader {
   /// Until the consumers have read what was in the stage. A named barrier, since every lane of theirs reads notes: as
   /// many arrivals on an mbarrier would take longer than the tile's scores.
   __device__ __forceinline__ void wait_free() const {
+    mark(Mark::wait_empty, BackwardMarks::tiles, at.passed);
     if (at.passed >= kConfig.stages) free_barrier_sync(at.slot());
   }
 
@@ -183,7 +191,9 @@ struct Loader {
     const int first = static_cast<int>(work.tensor_k + work.first_row);
     constexpr int kBytes =
         geometry::tile_bytes(kKeys, kConfig.head_dim) + geometry::tile_bytes(kKeys, kConfig.value_dim);
+    mark(Mark::wait_empty, BackwardMarks::residents, key_at.passed);
     shared.keys.wait_empty(key_at);
+    mark(Mark::load, BackwardMarks::residents, key_at.passed);
     const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(0);
     if (lane == 0) {
       if (left < kKeys) {
@@ -203,6 +213,7 @@ struct Loader {
     __syncwarp();
     shared.keys.publish(key_at);
     key_at.advance();
+    mark(Mark::idle);
   }
 
   /// R, and where its gradient goes. One lane.
@@ -253,6 +264,7 @@ struct Loader {
         Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
 
     wait_free();
+    mark(Mark::load, BackwardMarks::tiles, at.passed);
     const int stage = at.slot();
     if (lane == 0) {
       const uint32 barrier = is_short ? shared.landing : shared.tiles.full(stage);
@@ -298,6 +310,7 @@ struct Loader {
     __syncwarp();  // lane 0 has said how many bytes come
     shared.tiles.publish(at);
     at.advance();
+    mark(Mark::idle);
   }
 
   /// An item that no query sees.
@@ -323,7 +336,9 @@ struct Loader {
 
   __device__ __forceinline__ void run() {
     for (ItemRing::Cursor item_at;; item_at.advance()) {
+      mark(Mark::wait_full, BackwardMarks::items, item_at.passed);
       shared.items.wait_full(item_at);
+      mark(Mark::idle);
       const Item& item = shared.item(item_at.slot());
       if (item.is_end) break;
       if (lane == 0) ptx::mbarrier_arrive(shared.request);

@@ -6,6 +6,7 @@
 #include "attention/work.h"
 #include "geometry/mask.h"
 #include "pipeline/mbarrier_ring.h"
+#include "pipeline/trace.h"
 #include "pipeline/turns.h"
 #include "ptx/named_barrier.h"
 #include "ptx/shared_memory.h"
@@ -14,6 +15,7 @@ namespace warploom {
 
 using geometry::Interval;
 using ptx::uint32;
+using trace::Mark;
 using Element = ptx::ElementOf<kConfig.bfloat16>;
 
 constexpr HopperBackwardSharedMap kMap = shared_map(kConfig);

@@ -7,6 +7,7 @@
 #include "geometry/host_device.h"
 #include "geometry/mask.h"
 #include "geometry/swizzle.h"
+#include "pipeline/trace_records.h"
 #include "ptx/tensor_map.h"
 
 namespace warploom {
@@ -41,12 +42,22 @@ struct HopperForwardConfig {
   /// HSTU in bfloat16 with a power of two for alpha / 2: Q is multiplied by it where it lies, which is exact, and not
   /// every score.
   bool scaled_query = false;
+  trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
 };
 
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kMaxConsumers = 4;
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
 inline constexpr int kItemSlots = 4;
+
+/// The rings by the numbers that marks name them with; a product has the number of the ring that it reads.
+struct ForwardMarks {
+  static constexpr int keys = 0, values = 1, queries = 2, items = 3;
+};
+/// Warps that mark: the first of each consumer, then scheduler and loader.
+WARPLOOM_HD constexpr int trace_strips(const HopperForwardConfig& config) {
+  return config.consumers + 2;
+}
 
 /// Registers a thread after setmaxnreg, by number of consumers: their sum over the CTA is what it got at launch.
 struct RegisterBudget {
@@ -138,6 +149,7 @@ struct HopperForwardParams {
   AttentionCall call;
   /// Two device integers, 0 before and after the kernel: the next work item, and the CTAs that are done.
   unsigned* counters = nullptr;
+  trace::Sheet sheet;
 };
 
 }  // namespace warploom

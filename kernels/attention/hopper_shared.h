@@ -8,12 +8,14 @@
 #include "attention/work.h"
 #include "geometry/mask.h"
 #include "pipeline/mbarrier_ring.h"
+#include "pipeline/trace.h"
 #include "ptx/shared_memory.h"
 
 namespace warploom {
 
 using geometry::Interval;
 using ptx::uint32;
+using trace::Mark;
 
 using Element = Either<kConfig.bfloat16, ptx::Bfloat16, ptx::Float16>::Type;
 /// The score function.

@@ -58,6 +58,19 @@ bool serves_bias(const warploom_attention& call) {
           is_mappable(bias_gradient_map(call, kAnyRows), bias_gradient_tensor(bias)));
 }
 
+int strips_of(const ConfigKey& key) {
+  return trace_strips(hopper_backward_config(key));
+}
+
+void attach_trace(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
+  HopperBackwardConfig config = hopper_backward_config(launch.config);
+  config.trace = level;
+  launch.config = hopper_backward_key(config);
+  launch.params_as<HopperBackwardParams>().sheet = sheet;
+}
+
+constexpr TraceHooks kTraceHooks = {"backward", strips_of, attach_trace};
+
 constexpr std::size_t kCounterBytes = 256;  // two counters a main kernel; what follows stays aligned
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
@@ -68,8 +81,10 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
 KernelVariant variant_of(const ConfigKey& key) {
   const HopperBackwardConfig c = hopper_backward_config(key);
   const std::string bias = c.dense_bias ? c.bias_gradient ? " dense bias with gradient" : " dense bias" : "";
-  return backward_variant_of(kHopperBackward, key, score_name(c.softmax, c.softcap) + " backward hopper" + bias,
-                             c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
+  const char* const traced = c.trace != trace::Level::off ? " traced" : "";
+  return backward_variant_of(kHopperBackward, key,
+                             score_name(c.softmax, c.softcap) + " backward hopper" + bias + traced, c.head_dim,
+                             c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 /// Every head dimension with both score functions; everything else at the ends of the tile table's rows.
@@ -175,8 +190,11 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
 }  // namespace
 
 const KernelFamily kHopperBackward = {"attention_backward (wgmma, TMA)",
-                                      "kernels/attention/attention_backward_hopper.cu", request_of, variants_of,
-                                      variant_of};
+                                      "kernels/attention/attention_backward_hopper.cu",
+                                      request_of,
+                                      variants_of,
+                                      variant_of,
+                                      &kTraceHooks};
 
 HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& wanted) {
   HopperBackwardConfig config = wanted;
@@ -193,14 +211,17 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
 }
 
 ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
-  return {c.head_dim,      c.value_dim,     c.bfloat16,      c.softmax,    c.softcap,
-          c.interval_mask, c.accumulate_dq, c.consumers,     c.key_rows,   c.query_rows,
-          c.stages,        c.scaled_key,    c.splits_scores, c.dense_bias, c.bias_gradient};
+  return {c.head_dim,      c.value_dim,     c.bfloat16,      c.softmax,
+          c.softcap,       c.interval_mask, c.accumulate_dq, c.consumers,
+          c.key_rows,      c.query_rows,    c.stages,        c.scaled_key,
+          c.splits_scores, c.dense_bias,    c.bias_gradient, static_cast<int>(c.trace)};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0,  key[4] != 0,  key[5] != 0,  key[6] != 0, key[7],
-          key[8], key[9], key[10],     key[11] != 0, key[12] != 0, key[13] != 0, key[14] != 0};
+  return {key[0],       key[1],       key[2] != 0,  key[3] != 0,
+          key[4] != 0,  key[5] != 0,  key[6] != 0,  key[7],
+          key[8],       key[9],       key[10],      key[11] != 0,
+          key[12] != 0, key[13] != 0, key[14] != 0, static_cast<trace::Level>(key[15])};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -216,7 +237,7 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .consumers = ", c.consumers, ", .key_rows = ", c.key_rows, ", .query_rows = ", c.query_rows,
       ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .splits_scores = ", truth(c.splits_scores),
       ", .dense_bias = ", truth(c.dense_bias), ", .bias_gradient = ", truth(c.bias_gradient),
-      "};\n}  // namespace warploom\n");
+      ", .trace = trace::Level{", static_cast<int>(c.trace), "}};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;

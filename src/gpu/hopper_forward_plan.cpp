@@ -121,7 +121,8 @@ ConfigKey key_of(const HopperForwardConfig& c) {
           c.stages,
           c.query_stages,
           c.turns,
-          c.scaled_query};
+          c.scaled_query,
+          static_cast<int>(c.trace)};
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
@@ -137,8 +138,8 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
       ", .softcap = ", truth(config.softcap), ", .interval_mask = ", truth(config.interval_mask),
       ", .bias = HopperBias::", names_of(config.bias).constant, ", .consumers = ", config.consumers,
       ", .key_columns = ", config.key_columns, ", .stages = ", config.stages, ", .query_stages = ", config.query_stages,
-      ", .turns = ", truth(config.turns), ", .scaled_query = ", truth(config.scaled_query),
-      "};\n}  // namespace warploom\n");
+      ", .turns = ", truth(config.turns), ", .scaled_query = ", truth(config.scaled_query), ", .trace = trace::Level{",
+      static_cast<int>(config.trace), "}};\n}  // namespace warploom\n");
   request.kernel_name = "attention_forward_hopper";
   request.architecture = architecture;
   return request;
@@ -151,7 +152,8 @@ KernelVariant variant_of(const ConfigKey& key) {
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += std::string(c.bfloat16 ? " bf16" : " fp16") + (c.softcap ? " softcap" : "") +
           (c.interval_mask ? " intervals" : "") +
-          (c.bias == HopperBias::none ? "" : std::string(" bias ") + names_of(c.bias).constant);
+          (c.bias == HopperBias::none ? "" : std::string(" bias ") + names_of(c.bias).constant) +
+          (c.trace != trace::Level::off ? " traced" : "");
   return {&kHopperForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
 }
 
@@ -211,6 +213,19 @@ MapShapes map_shapes(const warploom_attention& call, int key_columns) {
           key_map(call, call.v, call.value_dim, key_columns)};
 }
 
+int strips_of(const ConfigKey& key) {
+  return trace_strips(hopper_forward_config(key));
+}
+
+void attach_trace(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
+  HopperForwardConfig config = hopper_forward_config(launch.config);
+  config.trace = level;
+  launch.config = key_of(config);
+  launch.params_as<HopperForwardParams>().sheet = sheet;
+}
+
+constexpr TraceHooks kTraceHooks = {"forward", strips_of, attach_trace};
+
 void bind_counters(GpuPlan& plan, DevicePointer scratch) {
   plan.launches[0].params_as<HopperForwardParams>().counters = reinterpret_cast<unsigned*>(scratch);
 }
@@ -252,8 +267,12 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
 
 }  // namespace
 
-const KernelFamily kHopperForward = {"attention_forward (wgmma, TMA)", "kernels/attention/attention_forward_hopper.cu",
-                                     request_of, variants_of, variant_of};
+const KernelFamily kHopperForward = {"attention_forward (wgmma, TMA)",
+                                     "kernels/attention/attention_forward_hopper.cu",
+                                     request_of,
+                                     variants_of,
+                                     variant_of,
+                                     &kTraceHooks};
 
 Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& wanted, const DeviceInfo& device) {
   HopperForwardConfig config = wanted;
@@ -282,7 +301,8 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
           key[9],
           key[10],
           key[11] != 0,
-          key[12] != 0};
+          key[12] != 0,
+          static_cast<trace::Level>(key[13])};
 }
 
 bool bfloat16_carries_half_alpha(const warploom_attention& call) {

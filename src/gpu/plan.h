@@ -28,6 +28,7 @@ struct PlannedLaunch;
 
 /// What a kernel with marks (pipeline/trace.h) is traced by.
 struct TraceHooks {
+  const char* name;                        ///< what the kernel computes, among those of one call
   int (*strips)(const ConfigKey& config);  ///< warps of a CTA that mark
   /// Makes the launch its traced variant, whose marks go to `sheet`.
   void (*attach)(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet);
