@@ -18,6 +18,7 @@
 #include "attention/hopper_store.h"
 #include "geometry/wgmma_descriptor.h"
 #include "ptx/fence.h"
+#include "ptx/grid_dependency.h"
 #include "ptx/reduction.h"
 #include "ptx/registers.h"
 #include "ptx/warpgroup_registers.h"
@@ -380,6 +381,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   using namespace warploom;
   extern __shared__ __align__(1024) unsigned char dynamic[];
   const Shared shared(dynamic);
+  if constexpr (kConfig.accumulate_dq) ptx::launch_dependents();  // dQ from its sums, which waits for their end
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
     shared.items.init(kReaders + 32 * (1 + kConfig.bias_gradient));  // and the loader, and who clears

@@ -12,6 +12,7 @@
 #include "attention/bias_rows.h"
 #include "attention/hopper_backward_shared.h"
 #include "ptx/fence.h"
+#include "ptx/grid_dependency.h"
 #include "ptx/registers.h"
 #include "tile/tma_tile.h"
 
@@ -335,6 +336,7 @@ struct Loader : trace::Pen<kConfig.trace> {
   }
 
   __device__ __forceinline__ void run() {
+    if constexpr (kConfig.softmax && kConfig.accumulate_dq) ptx::grid_dependency_wait();  // for the row terms
     for (ItemRing::Cursor item_at;; item_at.advance()) {
       mark(Mark::wait_full, BackwardMarks::items, item_at.passed);
       shared.items.wait_full(item_at);

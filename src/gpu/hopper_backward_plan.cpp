@@ -338,6 +338,8 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
   PlannedLaunch& launch = plan.add_launch(kHopperBackward, hopper_backward_key(config));
   launch.threads = (config.consumers + 1) * 128;
   launch.shared_bytes = shared_map(config).bytes;
+  // It waits for the row terms, and only for them: HSTU's follows what it does not wait for.
+  launch.overlaps_previous = kOverlapsLaunches && config.softmax && call.total_q > 0;
   if (Status status = start_hopper_backward(call, cuda, common, config.query_rows, config.key_rows, launch);
       !status.ok()) {
     return status;
@@ -350,7 +352,9 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
   plan.describe = describe_plan;
   BackwardParams of_sums = common;
   if (config.scaled_key) of_sums.score_factor /= 0.5f * common.call.alpha;  // K has carried it into them
-  return add_dq_sums(call, of_sums, device, /*vector_reduction=*/true, config.query_rows, plan);
+  Status status = add_dq_sums(call, of_sums, device, /*vector_reduction=*/true, config.query_rows, plan);
+  plan.launches[static_cast<std::size_t>(plan.launch_count - 1)].overlaps_previous = kOverlapsLaunches;
+  return status;
 }
 
 }  // namespace warploom::gpu

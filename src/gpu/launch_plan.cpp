@@ -46,6 +46,7 @@ Status launch(const LoadedKernel& kernel, PlannedLaunch& planned, StreamHandle s
   LaunchShape shape;
   shape.grid_x = static_cast<uint32_t>(planned.ctas);
   shape.block_x = static_cast<uint32_t>(planned.threads);
+  shape.overlaps_previous = planned.overlaps_previous;
   void* arguments[] = {planned.params};
   return launch(kernel, shape, stream, arguments);
 }

@@ -23,6 +23,9 @@ namespace warploom::gpu {
 /// The members of a kernel's configuration struct in order, zeros after them: what a compiled kernel is found by.
 using ConfigKey = std::array<std::int32_t, 20>;
 
+/// Whether launches that can start over the end of the one before do (PlannedLaunch::overlaps_previous).
+inline constexpr bool kOverlapsLaunches = true;
+
 struct KernelVariant;
 struct PlannedLaunch;
 
@@ -68,6 +71,7 @@ struct PlannedLaunch {
   long long ctas;  ///< 0: nothing to launch
   int threads;
   int shared_bytes;
+  bool overlaps_previous;  ///< LaunchShape::overlaps_previous
   alignas(kParamsAlignment) std::byte params[kMaxParamsBytes];
 
   /// Starts the argument: a value-initialised Params in place.
@@ -130,6 +134,7 @@ struct GpuPlan {
     PlannedLaunch& launch = launches[static_cast<std::size_t>(launch_count++)];
     launch.family = &family;
     launch.config = config;
+    launch.overlaps_previous = false;
     return launch;
   }
 };

@@ -52,6 +52,23 @@ TEST(HopperBackwardPlan, LaunchesOfEachOperator) {
             (Families{&kBackwardRowTerms, &kHopperBackward, &kBackwardDqSums}));
 }
 
+TEST(HopperBackwardPlan, StartsOverTheEndOfWhatAKernelWaitsForItself) {
+  const auto overlaps = [](const warploom_attention& call) {
+    const auto plan = plan_of(call);
+    std::vector<bool> result;
+    for (int n = 0; n < plan->launch_count; ++n) {
+      result.push_back(plan->launches[static_cast<size_t>(n)].overlaps_previous);
+    }
+    return result;
+  };
+  // HSTU's main kernel follows a clear, which is no kernel.
+  EXPECT_EQ(overlaps(call_of(WARPLOOM_HSTU, 8, 1024, 4, 128)), (std::vector<bool>{false, true}));
+  EXPECT_EQ(overlaps(call_of(WARPLOOM_SOFTMAX, 8, 1024, 4, 128)), (std::vector<bool>{false, true, true}));
+  warploom_attention no_queries = call_of(WARPLOOM_SOFTMAX, 8, 1024, 4, 128);
+  no_queries.total_q = 0;
+  EXPECT_FALSE(overlaps(no_queries)[1]) << "there are no row terms to follow";
+}
+
 TEST(HopperBackwardPlan, TakesCallsWithoutABiasThatTensorMapsDescribe) {
   const auto takes = [](auto change, const char* architecture = "sm_90a") {
     warploom_attention call = call_of(WARPLOOM_HSTU, 4, 100, 2, 64);
