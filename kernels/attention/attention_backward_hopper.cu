@@ -15,6 +15,7 @@
 #include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
 #include "attention/hopper_backward_steps.h"
+#include "attention/hopper_backward_sums.h"
 #include "attention/hopper_store.h"
 #include "geometry/wgmma_descriptor.h"
 #include "ptx/fence.h"
@@ -30,6 +31,7 @@ static_assert(kConfig.consumers == 2 && kKeys == 128 && (kQueries == 64 || kQuer
 static_assert(kConfig.head_dim <= (kQueries == 128 ? 64 : 128));
 // A gradient's tile is the one that dQ is computed from, which float16 with its exponents is not.
 static_assert(kConfig.dense_bias ? kConfig.bfloat16 && kConfig.accumulate_dq : !kConfig.bias_gradient);
+static_assert(kConfig.clears_sums ? kConfig.accumulate_dq && !kConfig.bias_gradient : !kConfig.converts_sums);
 
 constexpr int kDqGradientStep = kDqByRows ? 64 * kRowBytes : 0;  // bytes of dS from one consumer's part to the other's
 constexpr int kDqKeyStep = kDqByRows ? 0 : kDqColumns == 64 ? kKeys * kRowBytes : kDqColumns * 2;  // bytes of K
@@ -344,6 +346,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
         scale_keys();
       }
       int dq_tile = step_of_form<true>(flags, 0);
+      if constexpr (kConfig.clears_sums) ptx::mbarrier_wait(shared.clear_of(item_at.slot()), item_at.parity());
       while ((flags & kQueryTileLast) == 0) {
         mark_step(Mark::wait_full, BackwardMarks::tiles, at.passed);
         shared.tiles.wait_full(at);
@@ -381,15 +384,20 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   using namespace warploom;
   extern __shared__ __align__(1024) unsigned char dynamic[];
   const Shared shared(dynamic);
-  if constexpr (kConfig.accumulate_dq) ptx::launch_dependents();  // dQ from its sums, which waits for their end
+  // dQ from its sums, which waits for their end.
+  if constexpr (kConfig.accumulate_dq && !kConfig.converts_sums) ptx::launch_dependents();
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
-    shared.items.init(kReaders + 32 * (1 + kConfig.bias_gradient));  // and the loader, and who clears
+    // And the loader, and who clears or keeps the sums.
+    shared.items.init(kReaders + 32 * (1 + kConfig.bias_gradient + kConfig.clears_sums));
     shared.keys.init(kReaders, 32);
     shared.tiles.init(1, 32);
     shared.scores.init(kConfig.bfloat16 ? kConfig.consumers : kReaders, kReaders / 32);
     ptx::mbarrier_init(shared.request, 1);
     ptx::mbarrier_init(shared.landing, 1);
+    if constexpr (kConfig.clears_sums) {
+      for (int slot = 0; slot < kBackwardItemSlots; ++slot) ptx::mbarrier_init(shared.clear_of(slot), 1);
+    }
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -411,6 +419,12 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     } else if (kConfig.bias_gradient && warp == 2) {
       const Clearer clearer{params, shared, lane};
       clearer.run();
+    } else if (kConfig.clears_sums && warp == 2) {
+      const SumsKeeper keeper{params, shared, lane};
+      keeper.run();
+    } else if (kConfig.converts_sums && warp == 3) {
+      const SumsConverter converter{params, shared, lane};
+      converter.run();
     }
   } else {
     ptx::setmaxnreg_inc<kSplits && !kConfig.dense_bias ? 240 : 232>();

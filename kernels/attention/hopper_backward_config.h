@@ -32,6 +32,9 @@ struct HopperBackwardConfig {
   bool dense_bias = false;                 ///< of q's type, bfloat16, in tiles by TMA beside those of Q
   bool bias_gradient = false;              ///< and its gradient, nothing of which is broadcast
   trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
+  /// The sums for dQ are cleared beside the products, by a warp of the producer, else before.
+  bool clears_sums = false;
+  bool converts_sums = false;  ///< clears_sums: and become dQ there, by another one, else afterwards
 };
 
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
@@ -90,13 +93,16 @@ struct HopperBackwardSharedMap {
   int row_terms_bytes = 0;  ///< of one stage
   int visible = 0;          ///< of 32 keys after the other: for each query the bits of the keys that it sees
   int visible_bytes = 0;    ///< of one stage
-  int barriers = 0;         ///< of the items, K and V, the tiles, the scores; the request and the landing
+  int barriers = 0;         ///< of the items, K and V, the tiles, the scores; the request, the landing, the sums
   int notes = 0;            ///< one QueryTileNote a stage
   int exponents = 0;        ///< float16: of each warp's part of a dS tile the power of two that it was divided by
+  int sums = 0;             ///< converts_sums: a tile of dQ's sums on its way
+  int converted = 0;        ///< and the Work that it belongs to
   int bias_notes = 0;       ///< bias_gradient: one BiasTileNote a stage, then one a score tile and consumer
   int items = 0;            ///< kBackwardItemSlots, item_bytes each
   int bytes = 0;
   static constexpr int item_bytes = 160;
+  static constexpr int work_bytes = 96;
   static constexpr int barrier_bytes = 8;
 };
 
@@ -114,19 +120,33 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.bias = map.scores + 2 * map.score_bytes;
   map.bias_bytes = config.dense_bias ? map.score_bytes : 0;
   map.zeros = map.bias + config.stages * map.bias_bytes;
-  map.row_terms =
-      map.zeros + (config.bias_gradient ? geometry::tile_bytes(config.query_rows, geometry::kPanelColumns) : 0);
+  map.sums = map.zeros + (config.bias_gradient ? geometry::tile_bytes(config.query_rows, geometry::kPanelColumns) : 0);
+  const int sums_bytes = config.query_rows * config.head_dim * static_cast<int>(sizeof(float));
+  map.row_terms = map.sums + (config.converts_sums ? sums_bytes : 0);
   map.visible = map.row_terms + config.stages * map.row_terms_bytes;
   map.barriers = map.visible + config.stages * map.visible_bytes;
-  map.notes = map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2);
+  map.notes = map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2 +
+                                                  (config.clears_sums ? kBackwardItemSlots : 0));
   map.exponents = map.notes + config.stages * static_cast<int>(sizeof(QueryTileNote));
   const int warps = config.bfloat16 ? 0 : 4 * config.consumers;
   map.bias_notes = map.exponents + 2 * warps * static_cast<int>(sizeof(int));
   const int bias_notes = config.bias_gradient ? config.stages + 2 * config.consumers : 0;
   map.items = (map.bias_notes + bias_notes * static_cast<int>(sizeof(BiasTileNote)) + 15) / 16 * 16;
-  map.bytes = map.items + kBackwardItemSlots * map.item_bytes;
+  map.converted = map.items + kBackwardItemSlots * map.item_bytes;
+  map.bytes = map.converted + (config.converts_sums ? map.work_bytes : 0);
   return map;
 }
+
+/// The sums for dQ on their way (hopper_backward_sums.h), beside two more of the counters: the next tile to clear and
+/// the next item to convert. Device integers, 0 before the kernel.
+struct SumsProgress {
+  unsigned* cleared = nullptr;  ///< clears_sums, of each tile of dq_sums: not 0 when it has been cleared
+  unsigned* done = nullptr;     ///< converts_sums, of each sequence and key head: its items that are done
+  unsigned tiles = 0;           ///< of dq_sums, each of one head
+  unsigned ahead = 0;           ///< so many of them are cleared beyond those of an item's sequence
+  geometry::Schedule queries;   ///< the tiles of query rows, in the order in which they become dQ
+  float factor = 1;             ///< of dQ: what its sums lack
+};
 
 /// The one argument of every Hopper backward kernel but the ones before and after (BackwardParams).
 struct HopperBackwardParams {
@@ -139,6 +159,7 @@ struct HopperBackwardParams {
   /// Of R and of its gradient, dense_bias and bias_gradient only: (columns, rows, heads, sequences), boxes as of Q.
   ptx::TensorMap bias, bias_gradient;
   trace::Sheet sheet;
+  SumsProgress sums;  ///< one pass only
 };
 
 }  // namespace warploom

@@ -125,10 +125,18 @@ struct Scheduler : trace::Pen<kConfig.trace> {
     return max(work.slot_k, params.backward.bias_gradient.num_columns);
   }
 
+  __device__ __forceinline__ unsigned take() const {
+    unsigned taken = 0;
+    if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
+    return __shfl_sync(kAllLanes, taken, 0);
+  }
+
   __device__ __forceinline__ void run() {
     const AttentionCall& call = params.backward.call;
+    // Where other CTAs wait for items (hopper_backward_sums.h), none may belong to a CTA that does not run yet.
+    constexpr bool kTakesFirst = kConfig.converts_sums;
     // What is needed from item to item is read again: the producer may have few registers.
-    for (unsigned index = blockIdx.x; index < static_cast<unsigned>(call.schedule.items());) {
+    for (unsigned index = kTakesFirst ? take() : blockIdx.x; index < static_cast<unsigned>(call.schedule.items());) {
       wait_empty();
       if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kKeys);
       __syncwarp();
@@ -146,9 +154,7 @@ struct Scheduler : trace::Pen<kConfig.trace> {
         if (lane == 0) next.first_row += static_cast<long long>(call.schedule.query_tiles) * kKeys;
         __syncwarp();
       }
-      unsigned taken = 0;
-      if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
-      index = gridDim.x + __shfl_sync(kAllLanes, taken, 0);
+      index = (kTakesFirst ? 0 : gridDim.x) + take();
     }
     wait_empty();
     if (lane == 0) {

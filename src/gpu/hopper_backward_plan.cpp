@@ -71,7 +71,11 @@ void attach_trace(PlannedLaunch& launch, trace::Level level, const trace::Sheet&
 
 constexpr TraceHooks kTraceHooks = {"backward", strips_of, attach_trace};
 
-constexpr std::size_t kCounterBytes = 256;  // two counters a main kernel; what follows stays aligned
+constexpr std::size_t kCounterBytes = 256;  // at most four counters a main kernel; what follows stays aligned
+
+/// What becomes of dQ's sums beside the products (hopper_backward_sums.h), and not before and after them.
+constexpr bool kClearsSums = true;
+constexpr bool kConvertsSums = true;
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
   return hopper_backward_request("attention/attention_backward_hopper.cu", "attention_backward_hopper",
@@ -133,23 +137,51 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
   return result;
 }
 
+/// Tiles of dQ's sums, each of one head.
+long long sum_tiles(const warploom_attention& call, int query_rows) {
+  return dq_tiles(call.total_q, static_cast<int>(call.batch), query_rows) * call.heads;
+}
+
+bool is_around(const PlannedLaunch& launch) {
+  return launch.family == &kBackwardRowTerms || launch.family == &kBackwardDqSums || launch.family == &kMmaBackwardBias;
+}
+
+/// Places in scratch memory become addresses.
 void bind(GpuPlan& plan, DevicePointer scratch) {
-  auto* const base = reinterpret_cast<char*>(scratch);
-  auto* const sums = reinterpret_cast<float*>(base);
-  auto* counters = reinterpret_cast<unsigned*>(base + plan.cleared_bytes - kCounterBytes);
-  auto* const terms = reinterpret_cast<SoftmaxRowTerms*>(base + plan.cleared_bytes);
+  const auto place = [scratch]<typename T>(T*& offset) {
+    offset = reinterpret_cast<T*>(scratch + reinterpret_cast<DevicePointer>(offset));
+  };
   for (int n = 0; n < plan.launch_count; ++n) {
     PlannedLaunch& launch = plan.launches[static_cast<std::size_t>(n)];
-    const bool is_around =
-        launch.family == &kBackwardRowTerms || launch.family == &kBackwardDqSums || launch.family == &kMmaBackwardBias;
     BackwardParams& params =
-        is_around ? launch.params_as<BackwardParams>() : launch.params_as<HopperBackwardParams>().backward;
-    params.dq_sums = sums;
-    params.row_terms = terms;
-    if (is_around) continue;
-    launch.params_as<HopperBackwardParams>().counters = counters;
-    counters += 2;
+        is_around(launch) ? launch.params_as<BackwardParams>() : launch.params_as<HopperBackwardParams>().backward;
+    place(params.dq_sums);
+    place(params.row_terms);
+    if (is_around(launch)) continue;
+    HopperBackwardParams& main = launch.params_as<HopperBackwardParams>();
+    place(main.counters);
+    place(main.sums.cleared);
+    place(main.sums.done);
   }
+}
+
+/// What the kernel is told of dQ's sums beside its products. factor: what they lack.
+Status fill_sums(const warploom_attention& call, const DeviceInfo& device, const HopperBackwardConfig& config,
+                 float factor, HopperBackwardParams& params) {
+  SumsProgress& sums = params.sums;
+  const geometry::Schedule& keys = params.backward.call.schedule;
+  const long long tiles = sum_tiles(call, config.query_rows);
+  const long long pairs = std::max(1LL, static_cast<long long>(call.batch * call.key_heads));
+  sums.tiles = static_cast<unsigned>(tiles);
+  // As many as the next group of pairs has.
+  sums.ahead = static_cast<unsigned>(std::min(tiles, tiles * keys.pairs_in_group / pairs + 1));
+  sums.queries = schedule_of(call, effective_max_seqlen_q(call), config.query_rows, /*ctas_of_sm=*/1, device);
+  sums.queries.pairs_in_group =
+      static_cast<int>(std::min<long long>(static_cast<long long>(keys.pairs_in_group) * call.heads / call.key_heads,
+                                           static_cast<long long>(sums.queries.sequences) * sums.queries.heads));
+  sums.queries.first_to_last = true;
+  sums.factor = factor;
+  return check_grid(std::max(tiles, sums.queries.items()), config.query_rows);
 }
 
 void describe_plan(const GpuPlan& plan, const warploom_attention& call, const DeviceInfo& device,
@@ -175,7 +207,9 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       {"pairs_in_group", schedule.pairs_in_group},
                       {"order", "first key tile first"},
                       {"handed_out", "one at a time, from a device counter"}};
-  json["dq"] = "added in float32 in memory, one tile late, then converted";
+  json["dq"] = message("added in float32 in memory, one tile late; sums cleared ",
+                       c.clears_sums ? "ahead of the items that add to them" : "before", ", converted ",
+                       c.converts_sums ? "behind these" : "by a kernel of its own");
   if (c.dense_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
   json["limiter"] = {
       {"name", "score function beside the tensor core"},
@@ -207,6 +241,9 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
   const bool has_registers = !wanted.dense_bias || std::max(wanted.head_dim, wanted.value_dim) <= 64;
   config.splits_scores = wanted.splits_scores && wanted.bfloat16 && !wanted.softcap && !wanted.interval_mask &&
                          has_registers && wanted.accumulate_dq && tile.query_rows == 64;
+  // The gradient of a dense bias is written by the warp that would clear, and takes the memory's time.
+  config.clears_sums = kClearsSums && wanted.accumulate_dq && !wanted.dense_bias;
+  config.converts_sums = kConvertsSums && config.clears_sums;
   return config;
 }
 
@@ -214,14 +251,16 @@ ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
   return {c.head_dim,      c.value_dim,     c.bfloat16,      c.softmax,
           c.softcap,       c.interval_mask, c.accumulate_dq, c.consumers,
           c.key_rows,      c.query_rows,    c.stages,        c.scaled_key,
-          c.splits_scores, c.dense_bias,    c.bias_gradient, static_cast<int>(c.trace)};
+          c.splits_scores, c.dense_bias,    c.bias_gradient, static_cast<int>(c.trace),
+          c.clears_sums,   c.converts_sums};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
   return {key[0],       key[1],       key[2] != 0,  key[3] != 0,
           key[4] != 0,  key[5] != 0,  key[6] != 0,  key[7],
           key[8],       key[9],       key[10],      key[11] != 0,
-          key[12] != 0, key[13] != 0, key[14] != 0, static_cast<trace::Level>(key[15])};
+          key[12] != 0, key[13] != 0, key[14] != 0, static_cast<trace::Level>(key[15]),
+          key[16] != 0, key[17] != 0};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -237,7 +276,8 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .consumers = ", c.consumers, ", .key_rows = ", c.key_rows, ", .query_rows = ", c.query_rows,
       ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .splits_scores = ", truth(c.splits_scores),
       ", .dense_bias = ", truth(c.dense_bias), ", .bias_gradient = ", truth(c.bias_gradient),
-      ", .trace = trace::Level{", static_cast<int>(c.trace), "}};\n}  // namespace warploom\n");
+      ", .trace = trace::Level{", static_cast<int>(c.trace), "}, .clears_sums = ", truth(c.clears_sums),
+      ", .converts_sums = ", truth(c.converts_sums), "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -301,10 +341,31 @@ geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, co
   return schedule;
 }
 
-void place_scratch(const warploom_attention& call, std::size_t sums_bytes, GpuPlan& plan) {
-  plan.cleared_bytes = sums_bytes + kCounterBytes;
-  plan.scratch_bytes = plan.cleared_bytes + row_terms_bytes(call);
+void place_scratch(const warploom_attention& call, const ScratchUse& use, GpuPlan& plan) {
+  const std::size_t integer = sizeof(unsigned), cleared = kCounterBytes;
+  const std::size_t done =
+      cleared + (use.clears ? static_cast<std::size_t>(sum_tiles(call, use.query_rows)) : 0) * integer;
+  const std::size_t done_end =
+      done + (use.converts ? static_cast<std::size_t>(call.batch * call.key_heads) : 0) * integer;
+  const std::size_t sums = (done_end + kCounterBytes - 1) / kCounterBytes * kCounterBytes;
+  const std::size_t terms = sums + (use.query_rows > 0 ? dq_sums_bytes(call, use.query_rows) : 0);
+  plan.cleared_bytes = use.clears ? sums : terms;
+  plan.scratch_bytes = terms + row_terms_bytes(call);
   plan.bind_scratch = bind;
+  std::size_t counters = 0;
+  for (int n = 0; n < plan.launch_count; ++n) {
+    PlannedLaunch& launch = plan.launches[static_cast<std::size_t>(n)];
+    BackwardParams& params =
+        is_around(launch) ? launch.params_as<BackwardParams>() : launch.params_as<HopperBackwardParams>().backward;
+    params.dq_sums = reinterpret_cast<float*>(sums);
+    params.row_terms = reinterpret_cast<SoftmaxRowTerms*>(terms);
+    if (is_around(launch)) continue;
+    HopperBackwardParams& main = launch.params_as<HopperBackwardParams>();
+    main.counters = reinterpret_cast<unsigned*>(counters);
+    main.sums.cleared = reinterpret_cast<unsigned*>(cleared);
+    main.sums.done = reinterpret_cast<unsigned*>(done);
+    counters += 2 * integer;
+  }
 }
 
 bool hopper_backward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
@@ -348,13 +409,20 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
   schedule = key_schedule(call, config.key_rows, device);
   if (Status status = check_grid(schedule.items(), config.key_rows); !status.ok()) return status;
   launch.ctas = std::min<long long>(schedule.items(), device.sm_count);
-  place_scratch(call, dq_sums_bytes(call, config.query_rows), plan);
   plan.describe = describe_plan;
   BackwardParams of_sums = common;
   if (config.scaled_key) of_sums.score_factor /= 0.5f * common.call.alpha;  // K has carried it into them
-  Status status = add_dq_sums(call, of_sums, device, /*vector_reduction=*/true, config.query_rows, plan);
-  plan.launches[static_cast<std::size_t>(plan.launch_count - 1)].overlaps_previous = kOverlapsLaunches;
-  return status;
+  if (config.clears_sums) {
+    Status status = fill_sums(call, device, config, of_sums.score_factor, launch.params_as<HopperBackwardParams>());
+    if (!status.ok()) return status;
+  }
+  if (!config.converts_sums) {
+    Status status = add_dq_sums(call, of_sums, device, /*vector_reduction=*/true, config.query_rows, plan);
+    if (!status.ok()) return status;
+    plan.launches[static_cast<std::size_t>(plan.launch_count - 1)].overlaps_previous = kOverlapsLaunches;
+  }
+  place_scratch(call, {config.query_rows, config.clears_sums, config.converts_sums}, plan);
+  return {};
 }
 
 }  // namespace warploom::gpu

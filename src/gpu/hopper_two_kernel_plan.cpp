@@ -326,7 +326,7 @@ Status plan_hopper_two_kernels(const warploom_attention& call, const DeviceInfo&
   }
   if (Status status = add_keys(call, device, cuda, common, plan); !status.ok()) return status;
   if (Status status = add_dq(call, device, cuda, common, plan); !status.ok()) return status;
-  place_scratch(call, /*sums_bytes=*/0, plan);
+  place_scratch(call, {}, plan);
   plan.scratch_left_cleared = plan.scratch_bytes == plan.cleared_bytes;  // only the counters
   plan.describe = describe_plan;
   return {};
