@@ -498,6 +498,7 @@ BACKWARD_SPECIAL_CHECKS = (
     "opcheck",
     "torch-compile",
     "graph-capture",
+    "sums-on-two-streams",
     "nan-stays-in-its-sequence",
     "independent-of-the-batch",
     "bias-autograd",
