@@ -16,11 +16,12 @@ struct HopperBackwardKeysConfig {
   bool softmax = false;  ///< else HSTU
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
-  int stages = 2;  ///< of the Q ring and of the dO ring: 2 or 4
+  int query_rows = 64;  ///< of a tile; a multiple of 16 up to 64
+  int stages = 2;       ///< of the Q ring and of the dO ring: 2 to 4
 };
 
-/// Rows of a key tile and of a query tile: those of one wgmma.
-inline constexpr int kBackwardTileRows = 64;
+/// Rows of a key tile: those of one wgmma.
+inline constexpr int kBackwardKeyRows = 64;
 
 /// What a loader tells about a query tile, beside the tile itself. flags: as in QueryTileNote.
 struct QueryTilePlace {
@@ -41,23 +42,29 @@ struct HopperBackwardKeysSharedMap {
   int barriers = 0;          ///< full and empty: items, K, V, Q, dO; then the loader's request for an item
   int notes = 0;             ///< a QueryTilePlace a stage of Q, then of dO
   int items = 0;             ///< kSlots, item_bytes each
-  int head_tile_bytes = 0;   ///< of one tile of K or Q
-  int value_tile_bytes = 0;  ///< of V or dO
+  int key_bytes = 0;         ///< of one tile
+  int value_bytes = 0;
+  int query_bytes = 0;
+  int dout_bytes = 0;
+  int terms_bytes = 0;    ///< of one stage
+  int handoff_bytes = 0;  ///< of one consumer
   int bytes = 0;
   static constexpr int item_slots = 4;
-  static constexpr int terms_bytes = kBackwardTileRows * 4;  ///< of one stage
   static constexpr int item_bytes = 192;
-  static constexpr int handoff_bytes = geometry::tile_bytes(kBackwardTileRows, kBackwardTileRows);
 };
 
 WARPLOOM_HD constexpr HopperBackwardKeysSharedMap shared_map(const HopperBackwardKeysConfig& config) {
   HopperBackwardKeysSharedMap map;
-  map.head_tile_bytes = geometry::tile_bytes(kBackwardTileRows, config.head_dim);
-  map.value_tile_bytes = geometry::tile_bytes(kBackwardTileRows, config.value_dim);
-  map.value = map.key + map.head_tile_bytes;
-  map.query = map.value + map.value_tile_bytes;
-  map.dout = map.query + config.stages * map.head_tile_bytes;
-  map.handoff = map.dout + config.stages * map.value_tile_bytes;
+  map.key_bytes = geometry::tile_bytes(kBackwardKeyRows, config.head_dim);
+  map.value_bytes = geometry::tile_bytes(kBackwardKeyRows, config.value_dim);
+  map.query_bytes = geometry::tile_bytes(config.query_rows, config.head_dim);
+  map.dout_bytes = geometry::tile_bytes(config.query_rows, config.value_dim);
+  map.terms_bytes = config.query_rows * static_cast<int>(sizeof(float));
+  map.handoff_bytes = geometry::tile_bytes(kBackwardKeyRows, config.query_rows);
+  map.value = map.key + map.key_bytes;
+  map.query = map.value + map.value_bytes;
+  map.dout = map.query + config.stages * map.query_bytes;
+  map.handoff = map.dout + config.stages * map.dout_bytes;
   map.terms = map.handoff + 2 * map.handoff_bytes;
   map.items = map.terms + 2 * config.stages * map.terms_bytes;
   map.exponents = map.items + map.item_slots * map.item_bytes;

@@ -22,10 +22,11 @@ constexpr int kWarpgroupThreads = 128;
 struct KeysTile {
   static constexpr bool intervals = true;
   int max_dim;
-  int stages;
+  int query_rows, stages;
 };
 constexpr std::array kKeysTiles = {
-    KeysTile{256, 2},
+    KeysTile{192, 64, 3},
+    KeysTile{256, 48, 3},
 };
 
 struct DqTile {
@@ -111,14 +112,14 @@ void list_variants(const Table& tiles, Add add) {
 // --- dK and dV ---------------------------------------------------------------------------------------------------
 
 ConfigKey key_of(const HopperBackwardKeysConfig& c) {
-  return {c.head_dim, c.value_dim, c.bfloat16, c.softmax, c.softcap, c.interval_mask, c.stages};
+  return {c.head_dim, c.value_dim, c.bfloat16, c.softmax, c.softcap, c.interval_mask, c.query_rows, c.stages};
 }
 
 KernelRequest keys_request(const ConfigKey& key, const Architecture& architecture) {
   const HopperBackwardKeysConfig c = hopper_keys_config(key);
   return request_for("attention/attention_backward_keys_hopper.cu", "attention_backward_keys_hopper",
                      "hopper_backward_keys_config.h", "HopperBackwardKeysConfig",
-                     message(members_of(c), ", .stages = ", c.stages), architecture);
+                     message(members_of(c), ", .query_rows = ", c.query_rows, ", .stages = ", c.stages), architecture);
 }
 
 KernelVariant keys_variant(const ConfigKey& key) {
@@ -196,7 +197,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"mask", dq.interval_mask ? "intervals" : "sequence"}};
   if (keys_launch.family == &kHopperBackwardKeys) {
     const HopperBackwardKeysConfig keys = hopper_keys_config(keys_launch.config);
-    json["keys"] = {{"key_rows", kBackwardTileRows}, {"query_rows", kBackwardTileRows}, {"stages", keys.stages}};
+    json["keys"] = {{"key_rows", kBackwardKeyRows}, {"query_rows", keys.query_rows}, {"stages", keys.stages}};
   } else {
     const HopperBackwardConfig keys = hopper_backward_config(keys_launch.config);
     json["keys"] = {{"key_rows", keys.key_rows},
@@ -232,7 +233,7 @@ Status set_schedule(const geometry::Schedule& schedule, int tile_rows, bool has_
 /// dK and dV: of heads that the one-pass kernel takes, by that kernel without its dQ.
 Status add_keys(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
                 const BackwardParams& common, GpuPlan& plan) {
-  int key_rows = kBackwardTileRows, query_rows = kBackwardTileRows;
+  int key_rows = kBackwardKeyRows, query_rows = 0;
   PlannedLaunch* launch = nullptr;
   if (std::max(call.head_dim, call.value_dim) <= kMaxOnePassDim) {
     HopperBackwardConfig config = hopper_backward_config_of(call);
@@ -245,6 +246,7 @@ Status add_keys(const warploom_attention& call, const DeviceInfo& device, const 
     launch->shared_bytes = shared_map(config).bytes;
   } else {
     HopperBackwardKeysConfig config = choose_hopper_keys_config(config_of<HopperBackwardKeysConfig>(call));
+    query_rows = config.query_rows;
     launch = &plan.add_launch(kHopperBackwardKeys, key_of(config));
     launch->threads = 3 * kWarpgroupThreads;  // two consumers, the producer
     launch->shared_bytes = shared_map(config).bytes;
@@ -282,6 +284,7 @@ const KernelFamily kHopperBackwardDq = {"attention_backward_dq (wgmma, TMA)",
 HopperBackwardKeysConfig choose_hopper_keys_config(const HopperBackwardKeysConfig& wanted) {
   HopperBackwardKeysConfig config = wanted;
   const KeysTile& tile = tile_of(kKeysTiles, config);
+  config.query_rows = tile.query_rows;
   config.stages = tile.stages;
   return config;
 }
@@ -298,7 +301,7 @@ HopperBackwardDqConfig choose_hopper_dq_config(const HopperBackwardDqConfig& wan
 }
 
 HopperBackwardKeysConfig hopper_keys_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6]};
+  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6], key[7]};
 }
 
 HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key) {
