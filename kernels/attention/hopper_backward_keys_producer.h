@@ -88,7 +88,7 @@ struct Loader {
         note.flags = kQueryTileSeen | (whole ? 0 : kQueryTileMasked) | (next.number < 0 ? kQueryTileLast : 0);
         ring.expect(tile_at, kTileBytes);
         tile::tma_load_rows<kQueries, kDim>(Side == 0 ? &params.query : &params.dout, shared.tile(Side, tile_at.slot()),
-                                         ring.full(tile_at.slot()), item.first_query + first, head, item.sequence);
+                                            ring.full(tile_at.slot()), item.first_query + first, head, item.sequence);
       }
       load_terms(work, head, first, rows);
       ptx::cp_async_mbarrier_arrive(ring.full(tile_at.slot()));

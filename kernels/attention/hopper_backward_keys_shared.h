@@ -67,8 +67,7 @@ struct Shared {
   __device__ __forceinline__ uint32 resident(int side) const { return address + (side == 0 ? kMap.key : kMap.value); }
   /// Q, dO.
   __device__ __forceinline__ uint32 tile(int side, int stage) const {
-    return address +
-           (side == 0 ? kMap.query + stage * kMap.query_bytes : kMap.dout + stage * kMap.dout_bytes);
+    return address + (side == 0 ? kMap.query + stage * kMap.query_bytes : kMap.dout + stage * kMap.dout_bytes);
   }
   /// P^T or dS^T that consumer `side` hands to the other one, keys along the rows.
   __device__ __forceinline__ uint32 handoff(int side) const {
