@@ -137,6 +137,10 @@ int warploom_set_num_threads(int32_t count) {
   return warploom::guarded([&] {
     if (count < 0)
       return Status::invalid_value("count = " + std::to_string(count) + " is negative; 0 means all processors");
+    if (count > warploom::kMaxThreads) {
+      return Status::invalid_value("count = " + std::to_string(count) + " is above the limit, " +
+                                   std::to_string(warploom::kMaxThreads) + "; 0 means all processors");
+    }
     warploom::cpu::set_num_threads(count);
     return Status();
   });

@@ -162,6 +162,8 @@ def test_threads_are_settable():
         assert wl.get_num_threads() == 3
         with pytest.raises(ValueError, match="count = -1"):
             wl.set_num_threads(-1)
+        with pytest.raises(ValueError, match="count = 4097 is above the limit"):
+            wl.set_num_threads(4097)
         with pytest.raises(TypeError, match="count"):
             wl.set_num_threads(1.5)
     finally:
@@ -195,6 +197,12 @@ def test_explain_takes_a_dense_batch():
 def test_explain_refuses_what_the_call_refuses():
     with pytest.raises(ValueError, match="cu_seqlens_q"):
         wl.explain(*SHAPES, [0, 5000])
+    with pytest.raises(ValueError, match=re.escape(f"cu_seqlens_q[1] = {2**64} does not fit int64")):
+        wl.explain(*SHAPES, [0, 2**64])
+    with pytest.raises(ValueError, match=re.escape(f"num_targets[0] = {2**32} does not fit int32")):
+        wl.explain(*SHAPES, [0, 4096], mask=wl.Mask(right=0, num_targets=[2**32]))
+    with pytest.raises(TypeError, match="cu_seqlens_q is a list that holds"):
+        wl.explain(*SHAPES, [0, 4096.0])
     with pytest.raises(ValueError, match="op = "):
         wl.explain(*SHAPES, [0, 4096], op="linear")
     with pytest.raises(TypeError, match="softcap"):
