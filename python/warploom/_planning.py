@@ -242,7 +242,7 @@ def explain(
         keywords: the attention call's own.
 
     Returns:
-        A dict; docs/cli.md lists its keys.
+        A dict; docs/cli.md, "explain", lists its keys.
 
     Raises:
         As the attention call.

@@ -194,6 +194,12 @@ def test_explain_takes_a_dense_batch():
     assert wl.explain(*[(2, 64, 4, 32)] * 3, bias=wl.DenseBias((1, 1, 64, 64)))
 
 
+def test_explain_counts_operations_to_the_last_one():
+    shape = (2**13 + 1, 4, 128)
+    plan = wl.explain(shape, shape, shape, [0, shape[0]], op="softmax", dtype="float32")
+    assert plan["flops"] == 4 * shape[0] ** 2 * 128 * 4
+
+
 def test_explain_refuses_what_the_call_refuses():
     with pytest.raises(ValueError, match="cu_seqlens_q"):
         wl.explain(*SHAPES, [0, 5000])
