@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import warploom as wl
-from warploom import _layout, _library
+from warploom import _layout, _library, _torch
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = (ROOT / "include" / "warploom" / "warploom.h").read_text()
@@ -153,6 +153,15 @@ def test_devices_list_the_cpu_first():
 def test_null_text_is_an_error(function):
     with pytest.raises(ValueError, match="text is null"):
         _library.check(getattr(_library.library, function)(None))
+
+
+def test_a_result_in_an_inputs_memory_is_refused_by_a_run(monkeypatch):
+    q, k, v = torch.randn(3, 12, 2, 16)
+    before = v.clone()
+    monkeypatch.setattr(_torch._backend, "empty", lambda shape, like: v, raising=False)
+    with pytest.raises(ValueError, match="out is written and shares memory with v"):
+        wl.hstu_attention(q, k, v, torch.tensor([0, 12]))
+    assert torch.equal(v, before)
 
 
 def test_threads_are_settable():
