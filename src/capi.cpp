@@ -10,6 +10,7 @@
 #include "gpu/user_kernel.h"
 #include "information.h"
 #include "last_error.h"
+#include "problem/aliases.h"
 #include "problem/gemm.h"
 #include "problem/validate.h"
 #include "warploom/kernel.h"
@@ -64,6 +65,7 @@ int warploom_validate(const warploom_attention* call) {
 int warploom_run(const warploom_attention* call) {
   return warploom::guarded([&] {
     if (Status status = validate(call); !status.ok()) return status;
+    if (Status status = warploom::check_aliases(*call); !status.ok()) return status;
     return call->device == WARPLOOM_CPU ? warploom::cpu::run(*call) : warploom::gpu::run(*call);
   });
 }
@@ -90,6 +92,7 @@ void warploom_gemm_init(warploom_gemm* call) {
 int warploom_gemm_run(const warploom_gemm* call) {
   return warploom::guarded([&] {
     if (Status status = validate(call); !status.ok()) return status;
+    if (Status status = warploom::check_aliases(*call); !status.ok()) return status;
     return warploom::gpu::run(*call);
   });
 }
@@ -137,6 +140,10 @@ int warploom_set_num_threads(int32_t count) {
   return warploom::guarded([&] {
     if (count < 0)
       return Status::invalid_value("count = " + std::to_string(count) + " is negative; 0 means all processors");
+    if (count > warploom::kMaxThreads) {
+      return Status::invalid_value("count = " + std::to_string(count) + " is above the limit, " +
+                                   std::to_string(warploom::kMaxThreads) + "; 0 means all processors");
+    }
     warploom::cpu::set_num_threads(count);
     return Status();
   });

@@ -45,7 +45,7 @@ Json cuda_driver() {
 
 Json nvrtc_search() {
   Json list = Json::array();
-  for (const gpu::NvrtcCandidate& candidate : gpu::nvrtc_candidates()) {
+  for (const gpu::NvrtcCandidate& candidate : gpu::probe_nvrtc_candidates()) {
     Json entry = {{"path", candidate.path}, {"origin", candidate.origin}};
     entry["version"] = candidate.version.known() ? Json(to_string(candidate.version)) : Json();
     if (!candidate.refusal.empty()) entry["refused"] = candidate.refusal;

@@ -3,7 +3,8 @@
  * A caller zeroes a warploom_attention, sets abi_version and struct_bytes, fills in what its call needs and passes it
  * to warploom_run. Every function returns a status (WARPLOOM_OK or an error); the message of the calling thread's last
  * error is warploom_last_error(). No exception crosses this boundary and nothing is written when an error is found in
- * the arguments. All counts are elements, never bytes, unless a name says so.
+ * the arguments. All counts are elements, never bytes, unless a name says so. A result has memory of its own: one that
+ * shares it with an input or with another result is refused where that can be told from addresses and strides.
  *
  * The mathematics is docs/attention.md; its symbols are used here.
  */

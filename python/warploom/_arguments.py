@@ -62,7 +62,7 @@ def is_integer(value: Any) -> bool:
     return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
 
 
-def _integer(name: str, value: Any) -> int:
+def integer(name: str, value: Any) -> int:
     if type(value) is int:
         return value
     if not is_integer(value):
@@ -71,10 +71,10 @@ def _integer(name: str, value: Any) -> int:
 
 
 def _optional_integer(name: str, value: Any) -> int | None:
-    return None if value is None else _integer(name, value)
+    return None if value is None else integer(name, value)
 
 
-def _real(name: str, value: Any) -> float:
+def real(name: str, value: Any) -> float:
     if type(value) is float:
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -86,7 +86,7 @@ def _real(name: str, value: Any) -> float:
 
 
 def _optional_real(name: str, value: Any) -> float | None:
-    return None if value is None else _real(name, value)
+    return None if value is None else real(name, value)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -163,7 +163,7 @@ def flatten(
         left, right = _optional_integer("left", mask.left), _optional_integer("right", mask.right)
         num_contexts, num_contexts_all = _counts("num_contexts", mask.num_contexts)
         num_targets, num_targets_all = _counts("num_targets", mask.num_targets)
-        group_size = _integer("target_group_size", mask.target_group_size)
+        group_size = integer("target_group_size", mask.target_group_size)
         from_history_end = flag("target_window_from_history_end", mask.target_window_from_history_end)
     elif isinstance(mask, IntervalMask):
         intervals = mask.intervals
@@ -214,10 +214,10 @@ def hstu_extras(divisor: Any, bias_scaled_by_alpha: Any) -> Flat:
     if divisor is None:
         return (None, None, scaled)
     if isinstance(divisor, numbers.Real):
-        return (None, _real("divisor", divisor), scaled)
+        return (None, real("divisor", divisor), scaled)
     return (divisor, None, scaled)  # a tensor; the back end checks its kind
 
 
 def softmax_extras(softcap: Any) -> Flat:
     """(softcap,)"""
-    return (0.0 if softcap is None else _real("softcap", softcap),)
+    return (0.0 if softcap is None else real("softcap", softcap),)

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from . import _arrays, _attention, _layout, _library
+from ._arguments import integer, kind_name, real
 
 __all__ = ["explain_matmul", "matmul"]
 
@@ -55,21 +56,38 @@ def matmul(
         ValueError: a shape, stride or value breaks a rule. TypeError: a dtype is not taken. RuntimeError: the GPU is
         not a Hopper one, or the driver or compiler failed.
     """
-    if activation not in _ACTIVATIONS:
-        raise ValueError(f'activation = {activation!r} is unknown; pass None or "silu"')
-    scale = 0.0 if c is None else 1.0 if beta is None else float(beta)
+    _check_activation(activation)
+    alpha = real("alpha", alpha)
+    scale = 1.0 if beta is None else real("beta", beta)
     if c is None and beta:
         raise ValueError(f"beta = {beta} without c; pass c too")
+    scale = 0.0 if c is None else scale
     if not (math.isfinite(alpha) and math.isfinite(scale)):
         raise ValueError(f"alpha = {alpha}, beta = {scale}; pass finite numbers")
     torch_backend = _attention.torch_if_imported()
     if torch_backend is not None and torch_backend.is_tensor(a):
-        return _on_torch(a, b, bias, activation, c, float(alpha), scale, out, out_dtype, (scale_a, scale_b))
+        _check_kinds("a torch tensor", torch_backend.is_tensor, b, bias, c, out)
+        return _on_torch(a, b, bias, activation, c, alpha, scale, out, out_dtype, (scale_a, scale_b))
     if scale_a is not None or scale_b is not None:
         raise TypeError("scale_a and scale_b belong to torch's float8_e4m3fn tensors; use alpha")
     if _arrays.is_numpy(a):
-        return _on_numpy(a, b, bias, activation, c, float(alpha), scale, out, out_dtype)
-    raise TypeError(f"a is a {type(a).__name__}; pass torch tensors or NumPy arrays")
+        _check_kinds("a NumPy array", _arrays.is_numpy, b, bias, c, out)
+        return _on_numpy(a, b, bias, activation, c, alpha, scale, out, out_dtype)
+    raise TypeError(f"a is a {kind_name(a)}; pass torch tensors or NumPy arrays")
+
+
+def _check_activation(activation: Any) -> None:
+    if not isinstance(activation, str | None):
+        raise TypeError(f'activation is a {kind_name(activation)}; pass None or "silu"')
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f'activation = {activation!r} is unknown; pass None or "silu"')
+
+
+def _check_kinds(kind: str, is_kind: Any, b: Any, bias: Any, c: Any, out: Any) -> None:
+    """TypeError unless everything is of a's library; all but b may be None."""
+    for name, array in (("b", b), ("bias", bias), ("c", c), ("out", out)):
+        if not is_kind(array) and (array is not None or name == "b"):
+            raise TypeError(f"{name} is a {kind_name(array)} and a {kind}; pass both of one library")
 
 
 def _check_shapes(a: Any, b: Any, bias: Any, c: Any, out: Any) -> tuple[int, ...]:
@@ -260,11 +278,16 @@ def _on_numpy(
 ) -> Any:
     numpy = sys.modules["numpy"]
     _check_shapes(a, b, bias, c, out)
-    result = numpy.dtype(_result_dtype(a.dtype, c, out, out_dtype))
+    try:
+        result = numpy.dtype(_result_dtype(a.dtype, c, out, out_dtype))
+    except TypeError:
+        raise TypeError(f"out_dtype is {out_dtype!r}; pass float16 or float32") from None
     taken = (numpy.dtype("float16"), numpy.dtype("float32"))
     _check_dtypes(a, b, bias, c, out, result, a.dtype, taken)
     if result not in taken:
         raise TypeError(f"out_dtype is {result}; pass float16 or float32")
+    if out is not None and not out.flags.writeable:
+        raise ValueError("out is read-only; pass an array that can be written")
     value = numpy.float32(alpha) * (a.astype(numpy.float32) @ b.astype(numpy.float32).swapaxes(-1, -2))
     if bias is not None:
         value += bias.astype(numpy.float32)
@@ -295,7 +318,7 @@ def explain_matmul(
     an H200, and every candidate with its predicted cycles.
 
     Raises:
-        ValueError: a size or a name is not taken.
+        ValueError: a size or a name is not taken. TypeError: a kind or a dtype.
     """
     codes = {"float32": _layout.FLOAT32, "float16": _layout.FLOAT16, "bfloat16": _layout.BFLOAT16}
     operands = {**codes, "float8_e4m3": _FLOAT8_E4M3}
@@ -306,8 +329,11 @@ def explain_matmul(
             f'dtype = "{dtype}", out_dtype = "{out_dtype}": pass "float16", "bfloat16", for a and b also '
             '"float8_e4m3", for the result also "float32"'
         )
-    if activation not in _ACTIVATIONS:
-        raise ValueError(f'activation = {activation!r} is unknown; pass None or "silu"')
+    _check_activation(activation)
+    sizes = {"batch": batch, "rows": rows, "columns": columns, "depth": depth}
+    for name, size in sizes.items():
+        if not 0 <= integer(name, size) < 2**31:
+            raise ValueError(f"{name} = {size} is not 0 to 2147483647")
     nowhere = 4096  # an aligned address that is never read
 
     def pitch(size: int) -> int:

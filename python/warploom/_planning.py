@@ -79,7 +79,11 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, tuple) and all(is_integer(size) for size in value)
 
 
-def _list_view(values: list[int] | tuple[int, ...], dtype: str, device: Device) -> View:
+def _list_view(name: str, values: list[int] | tuple[int, ...], dtype: str, device: Device) -> View:
+    limit = 2 ** (8 * _dlpack.item_bytes(dtype) - 1)
+    for place, value in enumerate(values):
+        if not -limit <= value < limit:
+            raise ValueError(f"{name}[{place}] = {value} does not fit {dtype}")
     array = _dlpack.Array((len(values),), dtype)
     (_arrays.ELEMENTS[dtype] * len(values)).from_address(array.address)[:] = values
     return View(array.address, array.shape, (1,), dtype, device, array)
@@ -88,7 +92,9 @@ def _list_view(values: list[int] | tuple[int, ...], dtype: str, device: Device) 
 def _spec(name: str, value: Any, described: _Described) -> View:
     """An argument as a View: a real array's own, or one that stands for a shape or for a list of numbers."""
     if name in _VALUES and isinstance(value, (list, tuple)) and all(is_integer(entry) for entry in value):
-        return _list_view(value, _VALUES[name], described.device)
+        return _list_view(name, value, _VALUES[name], described.device)
+    if name in _VALUES and isinstance(value, list):
+        raise TypeError(f"{name} is a list that holds other things than ints; pass ints or an array")
     if _is_shape(value):
         if name in _VALUES:
             raise TypeError(f"{name} decides the plan by its values; pass a list of ints or an array")
@@ -236,7 +242,7 @@ def explain(
         keywords: the attention call's own.
 
     Returns:
-        A dict; docs/cli.md lists its keys.
+        A dict; docs/cli.md, "explain", lists its keys.
 
     Raises:
         As the attention call.

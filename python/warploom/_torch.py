@@ -177,7 +177,7 @@ def _observed() -> bool:
 def _transformed() -> bool:
     """Whether a torch.func transform or forward-mode AD is at work.
 
-    They take autograd functions (and refuse those without a jvp), but no operators made in Python.
+    They take autograd functions, but no operators made in Python.
     """
     return _functorch() is not None or _forward_ad._current_level >= 0
 
@@ -441,6 +441,15 @@ def _refuse_vmap(name: str) -> Any:
     return refuse
 
 
+def _refuse_jvp(name: str) -> Any:
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError(
+            f"forward-mode AD (jvp) through warploom.{name} is not served; use reverse mode: backward(), torch.func.vjp"
+        )
+
+    return refuse
+
+
 def _eager_node(kernel: Any, setup: Any, gradients: Any) -> Any:
     """The autograd node of a plain eager call: what the operator's registration does, without the dispatcher.
 
@@ -474,6 +483,7 @@ def _transformed_node(name: str, kernel: Any, setup: Any, gradients: Any) -> Any
         setup_context = staticmethod(setup)
         backward = staticmethod(gradients)
         vmap = staticmethod(_refuse_vmap(name))
+        jvp = staticmethod(_refuse_jvp(name))
 
     apply: Any = Node.apply
     return lambda flat: apply(*flat)

@@ -7,6 +7,7 @@
 #include "gpu/module.h"
 #include "gpu/reference_device.h"
 #include "gpu/scratch.h"
+#include "median.h"
 #include "problem/message.h"
 
 namespace warploom::calibrate {
@@ -67,8 +68,7 @@ class Bench {
     const auto median = [&](auto value_of) {
       std::vector<double> values;
       for (const Measured& each : seen) values.push_back(static_cast<double>(value_of(each)));
-      std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-      return values[values.size() / 2];
+      return median_of(std::move(values));
     };
     unsigned long long first = seen[0].start_ns, last = seen[0].end_ns;
     for (const Measured& each : seen) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -40,11 +39,10 @@ struct Options {
   int threads = 0;
   bool peers = false;
   std::string python;
-  std::string csv;
-  CLI::Option* csv_option = nullptr;
+  OutputOption csv;
   JsonOption json;
 
-  bool prints_text() const { return json.prints_text() && (csv_option->count() == 0 || (csv != "-" && !csv.empty())); }
+  bool prints_text() const { return json.prints_text() && !csv.takes_standard_output(); }
 };
 
 const std::vector<std::string> cpu_cases = {
@@ -245,21 +243,10 @@ class CaseBench {
   std::vector<Contestant> contestants_;
 };
 
-Status write_csv(const Options& options, const std::vector<Record>& records) {
-  if (options.csv_option->count() == 0) return {};
-  const std::string text = to_csv(records);
-  if (options.csv.empty() || options.csv == "-") {
-    std::cout << text << std::flush;
-    return {};
-  }
-  std::ofstream file(options.csv, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
-  return file ? Status()
-              : Status::runtime_error("--csv " + options.csv +
-                                      ": the file could not be written; check folder, rights and space");
-}
-
 int bench_attention(const Options& options) {
+  if (options.csv.takes_standard_output() && !options.json.prints_text()) {
+    return report(Status::invalid_value("--csv and --json both write to standard output; name a FILE for one of them"));
+  }
   const Result<Device> device = choose_device(options.device);
   if (!device.ok()) return report(device.status());
   if (options.peers && device->cuda) {
@@ -318,15 +305,16 @@ int bench_attention(const Options& options) {
   }
   Json json = Json::array();
   for (const Record& record : records) json.push_back(to_json(record));
-  if (const Status status = write_csv(options, records); !status.ok()) return report(status);
+  if (const Status status = options.csv.write(to_csv(records)); !status.ok()) return report(status);
   return report_if_error(options.json.write(json));
 }
 
 }  // namespace
 
 void add_bench_command(CLI::App& app) {
-  CLI::App* bench = add_command(app, "bench", "Time, TFLOP/s, bytes, share of the roofline, peers where present",
-                                "  warploom bench attention\n  warploom bench gemm\n");
+  CLI::App* bench = add_command(
+      app, "bench", "Time, TFLOP/s, bytes, share of the roofline, peers where present",
+      "  warploom bench attention\n  warploom bench gemm\n  warploom bench ladder\n  warploom bench gemm-ladder\n");
   bench->require_subcommand(1);
   add_bench_gemm_command(*bench);
   add_bench_ladder_command(*bench);
@@ -342,20 +330,13 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--pass", options->pass, "forward, backward or both")
       ->check(CLI::IsMember({"forward", "backward", "both"}))
       ->capture_default_str();
-  command->add_option("--rounds", options->rounds, "Rounds in which all implementations take turns")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--round-ms", options->round_ms, "Least time for each implementation in a round, milliseconds")
-      ->check(CLI::Range(0.0, 60000.0))
-      ->capture_default_str();
+  add_round_options(*command, options->rounds, options->round_ms);
   command->add_option("--threads", options->threads, "CPU threads, 0: all")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   command->add_flag("--peers", options->peers, "Measure torch too (on the CPU), with the Python beside the command");
   command->add_option("--python", options->python, "The Python that has torch, for --peers");
-  options->csv_option =
-      command->add_option("--csv", options->csv, "Write the records as CSV to FILE; - or no FILE: standard output");
-  options->csv_option->type_name("[FILE]")->expected(0, 1);
+  options->csv.add_to(*command, "--csv", "CSV");
   options->json.add_to(*command);
   on_run(*command, [options] { return bench_attention(*options); });
 }

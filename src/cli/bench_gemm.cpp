@@ -16,6 +16,7 @@
 #include "cli/numbers.h"
 #include "cli/terminal.h"
 #include "gpu/driver.h"
+#include "median.h"
 #include "warploom/attention.h"
 
 namespace warploom::cli {
@@ -50,36 +51,40 @@ Result<double> measure(const Options& options, const gpu::Driver& driver, const 
   return median_of(std::move(rounds));
 }
 
-Result<Json> bench_case(const Options& options, const std::string& name, const Device& device) {
-  const Result<GemmCase> gemm = parse_gemm_case(name);
-  if (!gemm.ok()) return gemm.status();
+Result<Json> bench_case(const Options& options, const std::string& name, const GemmCase& gemm, const Device& device) {
   const gpu::Driver& driver = **gpu::driver();
   const Result<gpu::ContextScope> context = gpu::ContextScope::enter(device.ordinal);
   if (!context.ok()) return context.status();
   GemmMemory memory(driver);
-  if (Status status = memory.fill(*gemm, device.ordinal); !status.ok()) return status;
+  if (Status status = memory.fill(gemm, device.ordinal); !status.ok()) return status;
   const Result<double> milliseconds = measure(options, driver, memory.call());
   if (!milliseconds.ok()) return milliseconds.status();
   return Json{{"case", name},
               {"device", device.name},
               {"median_ms", *milliseconds},
-              {"tflops", gemm->flops() / *milliseconds * 1e-9},
+              {"tflops", gemm.flops() / *milliseconds * 1e-9},
               {"bytes", memory.bytes()},
               {"gigabytes_per_second", memory.bytes() / *milliseconds * 1e-6}};
 }
 
 int bench_gemm(const Options& options) {
+  std::vector<std::pair<std::string, GemmCase>> cases;
+  for (const std::string& name : options.cases.empty() ? default_cases : options.cases) {
+    const Result<GemmCase> gemm = parse_gemm_case(name);
+    if (!gemm.ok()) return report(gemm.status());
+    cases.emplace_back(name, *gemm);
+  }
   const Result<Device> device = choose_device(options.device);
   if (!device.ok()) return report(device.status());
   if (!device->cuda) {
     return report(
-        Status::invalid_value("the matrix product runs on a Hopper GPU; there is none here. On the CPU torch's "
+        Status::runtime_error("the matrix product runs on a Hopper GPU; there is none here. On the CPU torch's "
                               "or NumPy's own product serves warploom.matmul"));
   }
   Json records = Json::array();
   std::vector<std::vector<std::string>> rows;
-  for (const std::string& name : options.cases.empty() ? default_cases : options.cases) {
-    const Result<Json> record = bench_case(options, name, *device);
+  for (const auto& [name, gemm] : cases) {
+    const Result<Json> record = bench_case(options, name, gemm, *device);
     if (!record.ok()) return report(record.status());
     char cells[3][32];
     std::snprintf(cells[0], sizeof cells[0], "%.4f", (*record)["median_ms"].get<double>());
@@ -102,12 +107,7 @@ void add_bench_gemm_command(CLI::App& bench) {
                   "  warploom bench gemm gemm-16384x16384x16384-bf16 gemm-64x4096x4096-fp16-bias --json\n");
   command->add_option("cases", options->cases, "gemm-MxNxK-TYPE[-to-fp32][-B8][-bias][-silu][-residual]");
   add_device_option(*command, options->device);
-  command->add_option("--rounds", options->rounds, "Rounds; the median counts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--round-ms", options->round_ms, "Least time of a round, milliseconds")
-      ->check(CLI::Range(0.0, 60000.0))
-      ->capture_default_str();
+  add_round_options(*command, options->rounds, options->round_ms);
   options->json.add_to(*command);
   on_run(*command, [options] { return bench_gemm(*options); });
 }

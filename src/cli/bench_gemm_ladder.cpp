@@ -212,6 +212,7 @@ int bench_gemm_ladder(const Options& options) {
                                         ": the ladder multiplies plain bf16 matrices whose columns and depth are "
                                         "multiples of 8, e.g. gemm-4096x4096x4096-bf16"));
   }
+  if (const Status status = sim::find_machine(options.machine).status(); !status.ok()) return report(status);
   const Result<std::vector<Rung>> rungs = asked_rungs(options, folder);
   if (!rungs.ok()) return report(rungs.status());
   const Result<Device> device = choose_device(options.device);

@@ -6,16 +6,10 @@
 #include <utility>
 
 #include "cli/terminal.h"
+#include "median.h"
 
 namespace warploom::cli {
 namespace {
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 const char* pass_name(const Record& record) {
   return record.backward ? "backward" : "forward";

@@ -55,7 +55,7 @@ int run_calibration(const Options& options) {
   if (!device.ok()) return report(device.status());
   if (!device->cuda) {
     return report(
-        Status::invalid_value("what is measured is a Hopper GPU; there is none here. The machine files of "
+        Status::runtime_error("what is measured is a Hopper GPU; there is none here. The machine files of "
                               "`warploom simulate machine NAME` need none"));
   }
   const Result<calibrate::Readings> readings = calibrate::measure(device->ordinal);
@@ -66,7 +66,7 @@ int run_calibration(const Options& options) {
   if (const Status status = sim::validate(measured.machine); !status.ok()) return report(status);
   if (options.json.prints_text()) print_calibration(measured, device->name, *known);
   if (const Status status =
-          write_file("--output", options.output, [&] { return sim::machine_to_json(measured.machine); });
+          write_if_given("--output", options.output, [&] { return sim::machine_to_json(measured.machine); });
       !status.ok())
     return report(status);
   return report_if_error(options.json.write({{"gpu", device->name},
@@ -87,7 +87,7 @@ void add_calibrate_command(CLI::App& app) {
                                   "  warploom simulate gemm --machine my-h200.json\n");
   add_device_option(*command, options->device);
   command->add_option("--name", options->name, "The machine's name in the file")->capture_default_str();
-  command->add_option("--output", options->output, "Write a machine file for --machine")->type_name("FILE");
+  is_written(command->add_option("--output", options->output, "Write a machine file for --machine")->type_name("FILE"));
   command->add_option("--beside", options->beside, "The machine to print beside")
       ->type_name("NAME|FILE")
       ->capture_default_str();

@@ -51,6 +51,7 @@ class Parts {
     return true;
   }
   bool finished() const { return at_ == parts_.size(); }
+  const std::string& name() const { return name_; }
   Status expected(const std::string& what) const {
     const std::string found = finished() ? "it ends there" : "\"" + std::string(front()) + "\" stands there";
     return Status::invalid_value("case " + name_ + ": expected " + what + " but " + found +
@@ -103,7 +104,7 @@ Status parse_mask(Parts& parts, Case& result) {
   parts.take_number("ctx", 0, result.contexts);
   parts.take_number("tgt", 0, result.targets);
   if (!result.causal && result.contexts + result.targets > 0)
-    return Status::invalid_value("ctx and tgt need a causal mask");
+    return Status::invalid_value("case " + parts.name() + ": ctx and tgt need a causal mask; write causal for full");
   return {};
 }
 

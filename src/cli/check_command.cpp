@@ -261,7 +261,8 @@ void add_check_command(CLI::App& app) {
   command->add_option("--plant", options->plant, "Plant this mistake first, to see how it shows (see --list)");
   command->add_flag("--exhaustive", options->exhaustive,
                     "Explore every interleaving, also where the proof covers them: small sizes only");
-  command->add_option("--max-states", options->max_states, "Give up an exploration beyond this many states")
+  not_negative(
+      command->add_option("--max-states", options->max_states, "Give up an exploration beyond this many states"))
       ->capture_default_str();
   command->add_flag("--list", options->list, "List pipelines and mistakes to plant");
   options->json.add_to(*command);

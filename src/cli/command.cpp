@@ -1,10 +1,16 @@
 #include "cli/command.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "cli/terminal.h"
 
@@ -34,25 +40,84 @@ int report_if_error(const Status& status) {
   return status.ok() ? static_cast<int>(exit_success) : report(status);
 }
 
-void JsonOption::add_to(CLI::App& command) {
-  option_ = command.add_option("--json", file_, "Write the result as JSON to FILE; - or no FILE: standard output");
-  option_->type_name("[FILE]")->expected(0, 1);
+Status write_file(const std::string& option, const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text << std::flush;
+  if (file) return {};
+  return Status::runtime_error(option + " " + path + ": the file could not be written; check folder, rights and space");
+}
+
+CLI::Option* is_written(CLI::Option* option) {
+  return option->check([](const std::string& path) -> std::string {
+    if (path.empty() || path == "-") return {};
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) return path + " is a folder; name a file";
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    const bool exists = std::filesystem::exists(path, error);
+    if (::access(exists ? path.c_str() : folder.empty() ? "." : folder.c_str(), W_OK) == 0) return {};
+    return path + " cannot be written: " + std::generic_category().message(errno);
+  });
+}
+
+void OutputOption::add_to(CLI::App& command, const std::string& name, const std::string& format) {
+  option_ =
+      command.add_option(name, file_, "Write the result as " + format + " to FILE; - or no FILE: standard output");
+  is_written(option_)->type_name("[FILE]")->expected(0, 1);
+}
+
+Status OutputOption::write(const std::string& text) const {
+  if (!requested()) return {};
+  if (!takes_standard_output()) return write_file(option_->get_name(), file_, text);
+  std::cout << text << std::flush;
+  if (!std::cout) return Status::runtime_error(option_->get_name() + ": standard output could not be written");
+  return {};
 }
 
 Status JsonOption::write(const Json& value) const {
   if (!requested()) return {};
   // Text from outside (paths, driver messages) may hold bytes that are not UTF-8; they are replaced, not refused.
-  const std::string text = value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (to_standard_output()) {
-    std::cout << text << std::flush;
-    if (!std::cout) return Status::runtime_error("--json: standard output could not be written");
-    return {};
+  return output_.write(value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void add_round_options(CLI::App& command, int& rounds, double& round_ms) {
+  command.add_option("--rounds", rounds, "Rounds in which all take turns; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  constexpr double most_ms = 60000;
+  command.add_option("--round-ms", round_ms, "Least time for each in a round, milliseconds")
+      ->check([](const std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most_ms)
+          return {};  // neither holds of NaN
+        return format("Value %s not in range 0 to %.0f", text.c_str(), most_ms);
+      })
+      ->capture_default_str();
+}
+
+CLI::Option* not_negative(CLI::Option* option) {
+  return option->check(
+      [](const std::string& text) { return text.starts_with('-') ? text + " is negative; pass 0 or more" : ""; });
+}
+
+std::string usage_message(const CLI::App* app, const CLI::Error& error) {
+  std::string words = error.what(), line = app->get_name();
+  const CLI::App* innermost = app;
+  while (!innermost->get_subcommands().empty()) {
+    innermost = innermost->get_subcommands().front();
+    line += " " + innermost->get_name();
   }
-  std::ofstream file(file_, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
-  if (!file)
-    return Status::runtime_error("--json " + file_ + ": the file could not be written; check folder, rights and space");
-  return {};
+  if (innermost->get_require_subcommand_min() > 0 && innermost->get_subcommands().empty()) {
+    const std::vector<std::string> unknown = innermost->remaining();
+    words = unknown.empty() ? line + " needs a command" : line + " has no command '" + unknown.front() + "'";
+    words += "; it has";
+    const char* separator = " ";
+    for (const CLI::App* each : innermost->get_subcommands({})) {
+      words += separator + each->get_name();
+      separator = ", ";
+    }
+  }
+  return paint(Colour::red, "warploom:", stderr) + " " + words + "\n`" + line +
+         " --help` shows options and examples.\n";
 }
 
 Progress::Progress(std::string label, std::int64_t total)

@@ -46,23 +46,50 @@ int report(const Status& status);
 /// The same when there is an error, else exit_success: `return report_if_error(json.write(value));`
 int report_if_error(const Status& status);
 
-/// The option `--json [FILE]`.
-class JsonOption {
+/// Writes `text` into the file that an option names. Error: runtime_error with both.
+Status write_file(const std::string& option, const std::string& path, const std::string& text);
+
+/// The option's value is a file to write: one that cannot be written is an error before the work, not after it.
+CLI::Option* is_written(CLI::Option* option);
+
+/// An option `NAME [FILE]` that writes a result: to the file, or to standard output without FILE or with `-`.
+class OutputOption {
  public:
-  void add_to(CLI::App& command);
-  /// --json was given.
+  void add_to(CLI::App& command, const std::string& name, const std::string& format);
+  /// The option was given.
   bool requested() const { return option_ != nullptr && option_->count() > 0; }
-  /// False when standard output belongs to the JSON: then print nothing else there.
-  bool prints_text() const { return !requested() || !to_standard_output(); }
-  /// Writes the value if --json was given: to the file, or to standard output without FILE or with `-`.
-  Status write(const Json& value) const;
+  /// Standard output belongs to the result: print nothing else there.
+  bool takes_standard_output() const { return requested() && (file_.empty() || file_ == "-"); }
+  /// Writes the text if the option was given.
+  Status write(const std::string& text) const;
 
  private:
-  bool to_standard_output() const { return file_.empty() || file_ == "-"; }
-
   std::string file_;
   CLI::Option* option_ = nullptr;
 };
+
+/// The option `--json [FILE]`.
+class JsonOption {
+ public:
+  void add_to(CLI::App& command) { output_.add_to(command, "--json", "JSON"); }
+  bool requested() const { return output_.requested(); }
+  /// False when standard output belongs to the JSON: then print nothing else there.
+  bool prints_text() const { return !output_.takes_standard_output(); }
+  /// Writes the value if --json was given.
+  Status write(const Json& value) const;
+
+ private:
+  OutputOption output_;
+};
+
+/// The options `--rounds` and `--round-ms` of a measurement; the values given are the defaults.
+void add_round_options(CLI::App& command, int& rounds, double& round_ms);
+
+/// The option's value is no negative number: an unsigned one would take -1 for the largest there is.
+CLI::Option* not_negative(CLI::Option* option);
+
+/// What a wrong command line is answered with, for CLI::App::failure_message.
+std::string usage_message(const CLI::App* app, const CLI::Error& error);
 
 /// A progress bar on standard error. It is drawn only on a terminal, and only once the work has shown that it takes
 /// over two seconds; it is wiped when it goes out of scope. Used by one thread.

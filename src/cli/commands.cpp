@@ -36,6 +36,7 @@ int run_command(int argc, const char* const* argv) {
   CLI::App app("Fused attention for generative recommenders and transformers", "warploom");
   app.set_version_flag("--version", std::string("warploom ") + warploom_version());
   app.require_subcommand(1);
+  app.failure_message(usage_message);
   app.footer("`warploom COMMAND --help` shows a command's options and examples.");
   add_commands(app);
   try {

@@ -13,11 +13,15 @@
 
 #include "cli/case_name.h"
 #include "cli/command.h"
+#include "cli/gemm_case.h"
 #include "cli/history_data.h"
 #include "cli/terminal.h"
 #include "gpu/choose_plan.h"
 #include "gpu/compiler.h"
+#include "gpu/gemm_plan.h"
 #include "gpu/reference_device.h"
+#include "problem/gemm.h"
+#include "problem/validate.h"
 
 namespace warploom::cli {
 namespace {
@@ -65,8 +69,29 @@ Result<std::vector<gpu::DeviceInfo>> target_devices(const Options& options) {
   return result;
 }
 
-/// The kernels that a problem's calls launch: forward, and backward where it is served.
+/// The kernels of a plan's launches.
+std::vector<gpu::KernelVariant> kernels_of(const gpu::GpuPlan& plan) {
+  std::vector<gpu::KernelVariant> result;
+  for (int n = 0; n < plan.launch_count; ++n) {
+    const gpu::PlannedLaunch& launch = plan.launches[static_cast<std::size_t>(n)];
+    result.push_back(launch.family->variant(launch.config));
+  }
+  return result;
+}
+
+Result<std::vector<gpu::KernelVariant>> product_kernels(const std::string& name, const gpu::DeviceInfo& device) {
+  const Result<GemmCase> gemm = parse_gemm_case(name);
+  if (!gemm.ok()) return gemm.status();
+  const warploom_gemm call = describe_case(*gemm);
+  if (Status status = validate_gemm(call); !status.ok()) return status;
+  const auto plan = std::make_unique<gpu::GpuPlan>();
+  if (Status planned = gpu::plan_gemm(call, device, *plan); !planned.ok()) return planned;
+  return kernels_of(*plan);
+}
+
+/// The kernels that a problem's calls launch, forward and backward.
 Result<std::vector<gpu::KernelVariant>> kernels_for(const std::string& name, const gpu::DeviceInfo& device) {
+  if (is_gemm_name(name)) return product_kernels(name, device);
   const Result<Case> parsed = parse_case(name);
   if (!parsed.ok()) return parsed.status();
   const Result<ProblemConfig> config = config_of(*parsed, movielens_shape());
@@ -78,12 +103,11 @@ Result<std::vector<gpu::KernelVariant>> kernels_for(const std::string& name, con
     const Result<warploom_attention> call =
         backward ? backward_call(problem, execution) : forward_call(problem, execution);
     if (!call.ok()) return call.status();
+    if (Status status = validate_description(*call); !status.ok()) return status;
     const auto plan = std::make_unique<gpu::GpuPlan>();
     if (Status planned = gpu::choose_plan(*call, device, /*cuda=*/nullptr, *plan); !planned.ok()) return planned;
-    for (int n = 0; n < plan->launch_count; ++n) {
-      const gpu::PlannedLaunch& launch = plan->launches[static_cast<std::size_t>(n)];
-      result.push_back(launch.family->variant(launch.config));
-    }
+    const std::vector<gpu::KernelVariant> needed = kernels_of(*plan);
+    result.insert(result.end(), needed.begin(), needed.end());
   }
   return result;
 }
@@ -177,6 +201,7 @@ Json to_json(const Outcome& outcome, const std::string& directory) {
     kernels.push_back({{"kernel", outcome.names[index]},
                        {"ok", true},
                        {"origin", origin_name(cubin.origin)},
+                       {"kept", cubin.kept.ok()},
                        {"key", cubin.key},
                        {"bytes", cubin.image.size()},
                        {"registers", cubin.resources.registers},
@@ -188,6 +213,7 @@ Json to_json(const Outcome& outcome, const std::string& directory) {
 
 void print(const Outcome& outcome, const std::string& directory) {
   std::vector<std::vector<std::string>> rows;
+  int kept = 0;
   for (std::size_t index = 0; index < outcome.names.size(); ++index) {
     const Result<gpu::CubinPointer>& result = outcome.cubins[index];
     if (!result.ok()) {
@@ -196,13 +222,14 @@ void print(const Outcome& outcome, const std::string& directory) {
     }
     const gpu::Cubin& cubin = **result;
     const int spilled = cubin.resources.spill_store_bytes + cubin.resources.spill_load_bytes;
-    rows.push_back({outcome.names[index], origin_name(cubin.origin), bytes(static_cast<double>(cubin.image.size())),
+    kept += cubin.kept.ok() ? 1 : 0;
+    const char* origin = cubin.kept.ok() ? origin_name(cubin.origin) : "not kept";
+    rows.push_back({outcome.names[index], origin, bytes(static_cast<double>(cubin.image.size())),
                     cubin.resources.known ? std::to_string(cubin.resources.registers) : "",
                     cubin.resources.known ? std::to_string(spilled) : ""});
   }
   std::fputs(table({"kernel", "", "size", "registers", "spilled bytes"}, rows, 2).c_str(), stdout);
-  std::printf("\n%zu kernels in %s, %.1f s\n", outcome.names.size(),
-              directory.empty() ? "memory only: there is no cache folder" : directory.c_str(), outcome.seconds);
+  std::printf("\n%d of %zu kernels in %s, %.1f s\n", kept, outcome.names.size(), directory.c_str(), outcome.seconds);
 }
 
 int compile(const Options& options) {
@@ -216,6 +243,10 @@ int compile(const Options& options) {
     settings.cache_directory = options.pack;
     settings.pack_directories.clear();
   }
+  if (settings.cache_directory.empty()) {
+    return report(Status::runtime_error(
+        "there is no folder to keep kernels in, as HOME is not set; set WARPLOOM_CACHE_DIR, or pass --pack FOLDER"));
+  }
   gpu::Compiler compiler(settings);
   const int jobs =
       options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -223,8 +254,10 @@ int compile(const Options& options) {
   if (options.json.prints_text()) print(outcome, settings.cache_directory);
   if (const Status written = options.json.write(to_json(outcome, settings.cache_directory)); !written.ok())
     return report(written);
-  for (const Result<gpu::CubinPointer>& cubin : outcome.cubins)
+  for (const Result<gpu::CubinPointer>& cubin : outcome.cubins) {
     if (!cubin.ok()) return report(Status::runtime_error(cubin.status().message()));
+    if (!(*cubin)->kept.ok()) return report((*cubin)->kept);
+  }
   return exit_success;
 }
 
@@ -238,20 +271,26 @@ void add_compile_command(CLI::App& app) {
       "  warploom compile --arch sm_80 sm_90a --head-dim 64 128 --pack kernels.pack\n"
       "  warploom compile hstu-uniform-B8-L4096-H4-D128-causal-bf16 --arch sm_90a\n"
       "A pack is a folder; WARPLOOM_PACKS=kernels.pack makes programs read it.\n");
-  command->add_option("problems", options->problems,
-                      "Only what these problems need (benchmark cases' names, docs/cli.md)");
+  CLI::Option* problems = command->add_option("problems", options->problems,
+                                              "Only what these problems need (benchmark cases' names, docs/cli.md)");
   command->add_option("--arch", options->architectures,
                       "Architectures, e.g. sm_80 sm_90a; default: those of this machine's GPUs");
   command->add_option("--head-dim", options->head_dims, "Only these head dimensions; default: 8, 16, ... 256")
-      ->check(CLI::Range(8, 256));
+      ->check(CLI::Range(8, 256))
+      ->excludes(problems);
   command->add_option("--dtype", options->dtypes, "Only these types: bf16, fp16")
-      ->check(CLI::IsMember({"bf16", "fp16"}));
-  command->add_option("--leave-out", options->left_out, "Not the kernels whose names contain one of these, e.g. bias");
+      ->check(CLI::IsMember({"bf16", "fp16"}))
+      ->excludes(problems);
+  command->add_option("--leave-out", options->left_out, "Not the kernels whose names contain one of these, e.g. bias")
+      ->excludes(problems);
   command->add_option("--mask", options->masks, "sequence (windows, contexts, targets), intervals or all")
       ->check(CLI::IsMember({"sequence", "intervals", "all"}))
+      ->excludes(problems)
       ->capture_default_str();
-  command->add_flag("--whole-table", options->whole_table,
-                    "The tile table's other rows too, at the ends of their range: what CI compiles");
+  command
+      ->add_flag("--whole-table", options->whole_table,
+                 "The tile table's other rows too, at the ends of their range: what CI compiles")
+      ->excludes(problems);
   command->add_option("--pack", options->pack, "Write into this folder instead of the cache");
   command->add_option("--jobs", options->jobs, "Kernels compiled at a time; 0: one for each processor")
       ->check(CLI::Range(0, 256))

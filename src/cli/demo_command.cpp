@@ -375,13 +375,17 @@ void add_demo_command(CLI::App& app) {
                   "  warploom demo --history events.inter\n"
                   "  warploom demo --history log.csv --user-column who --item-column what --time-column when\n"
                   "  warploom demo --sequences 100 --max-length 200 --json demo.json\n");
-  command->add_option("--history", options->file,
-                      "Histories: tab separated (.inter) or CSV, one event a line, columns named in the first");
-  command->add_option("--user-column", options->read.user_column, "Its column of user ids")->capture_default_str();
-  command->add_option("--item-column", options->read.item_column, "Its column of item ids")->capture_default_str();
-  command->add_option("--time-column", options->read.time_column, "Its column of timestamps, seconds")
-      ->capture_default_str();
-  command->add_flag("--skip-broken", options->read.skip_broken, "Leave broken lines out and count them");
+  CLI::Option* history =
+      command->add_option("--history", options->file,
+                          "Histories: tab separated (.inter) or CSV, one event a line, columns named in the first");
+  const auto column = [&](const char* name, std::string& of, const char* help) {
+    command->add_option(name, of, help)->needs(history)->capture_default_str();
+  };
+  column("--user-column", options->read.user_column, "Its column of user ids");
+  column("--item-column", options->read.item_column, "Its column of item ids");
+  column("--time-column", options->read.time_column, "Its column of timestamps, seconds");
+  command->add_flag("--skip-broken", options->read.skip_broken, "Leave broken lines out and count them")
+      ->needs(history);
   command->add_option("--sequences", options->sequences, "Only the first N users; 0: all")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
@@ -392,7 +396,7 @@ void add_demo_command(CLI::App& app) {
   command->add_option("--head-dim", options->head_dim, "Head dimension")
       ->check(CLI::Range(1, 512))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Seed of the item vectors")->capture_default_str();
+  not_negative(command->add_option("--seed", options->seed, "Seed of the item vectors"))->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads, 0: all")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();

@@ -51,6 +51,9 @@ bool parse_sizes(const std::string& text, GemmCase& result) {
 /// What may follow the type, in any order.
 bool parse_option(const std::vector<std::string>& parts, std::size_t& i, GemmCase& result) {
   const std::string& part = parts[i];
+  for (std::size_t before = 3; before < i; ++before) {
+    if (parts[before] == part) return false;  // twice
+  }
   if (part == "bias") return result.bias = true;
   if (part == "silu") return result.silu = true;
   if (part == "residual") return result.residual = true;

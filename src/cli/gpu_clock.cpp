@@ -1,7 +1,6 @@
 #include "cli/gpu_clock.h"
 
 #include <algorithm>
-#include <cstddef>
 
 namespace warploom::cli {
 
@@ -37,12 +36,6 @@ Result<int> GpuClock::calls_in(const std::function<Status()>& call, double milli
   const Result<double> warm = time(call, kWarm);
   if (!warm.ok()) return warm.status();
   return static_cast<int>(std::clamp(milliseconds / std::max(1e-3, *warm), 1.0, 10000.0));
-}
-
-double median_of(std::vector<double> times) {
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
 }
 
 }  // namespace warploom::cli

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
 #include "gpu/driver.h"
 #include "warploom/status.h"
@@ -26,8 +25,5 @@ class GpuClock {
   const gpu::Driver& driver_;
   gpu::EventHandle events_[2] = {};
 };
-
-/// The middle one of rounds' times, of which there is at least one; of an even number the later of the two.
-double median_of(std::vector<double> times);
 
 }  // namespace warploom::cli

@@ -16,7 +16,7 @@ std::string words(std::string name) {
 }
 
 std::string scalar(const Json& value) {
-  if (value.is_null()) return paint(Colour::dim, "none");
+  if (value.is_null() || value == "") return paint(Colour::dim, "none");
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_number_float()) return format("%.4g", value.get<double>());
   if (value.is_string()) return value.get<std::string>();

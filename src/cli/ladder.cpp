@@ -73,7 +73,11 @@ Result<std::vector<Rung>> choose_rungs(std::vector<Rung> rungs, const std::vecto
     return std::none_of(wanted.begin(), wanted.end(),
                         [&rung](const std::string& part) { return rung.name.find(part) != std::string::npos; });
   });
-  if (rungs.empty()) return Status::invalid_value("no rung is named so; there are " + names);
+  if (rungs.empty()) {
+    std::string asked;
+    for (const std::string& part : wanted) asked += (asked.empty() ? "" : " or ") + part;
+    return Status::invalid_value("no rung's name contains " + asked + "; there are " + names);
+  }
   return rungs;
 }
 

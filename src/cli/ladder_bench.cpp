@@ -11,6 +11,7 @@
 #include "cli/devices.h"
 #include "cli/terminal.h"
 #include "gpu/reference_device.h"
+#include "median.h"
 
 namespace warploom::cli {
 
@@ -19,12 +20,7 @@ void LadderOptions::add_to(CLI::App& command) {
   add_device_option(command, device);
   command.add_option("--arch", architecture,
                      "Compile for this architecture and say what the machine code says; needs no GPU");
-  command.add_option("--rounds", rounds, "Rounds in which all take turns; the median counts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command.add_option("--round-ms", round_ms, "Least time for each in a round, milliseconds")
-      ->check(CLI::Range(0.0, 60000.0))
-      ->capture_default_str();
+  add_round_options(command, rounds, round_ms);
   command.add_option("--python", python, "The Python that has torch with CUDA, for the peers");
   json.add_to(command);
 }

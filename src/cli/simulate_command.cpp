@@ -83,7 +83,7 @@ int run_experiments(const std::vector<std::string>& names, const std::string& ht
     agree = agree && outcome->agrees();
     outcomes.push_back(std::move(*outcome));
   }
-  if (const Status status = write_file("--html", html, [&] { return sim::html_report(outcomes); }); !status.ok())
+  if (const Status status = write_if_given("--html", html, [&] { return sim::html_report(outcomes); }); !status.ok())
     return report(status);
   if (json.prints_text()) {
     if (!all)
@@ -131,7 +131,7 @@ void add_simulate_command(CLI::App& app) {
                   "  warploom simulate gemm --scheme cp_async --stages 3\n"
                   "  warploom simulate attention --variant both --machine b200\n");
   command->add_option("experiment", options->names, "Named experiments (none: all)")->type_name("EXPERIMENT");
-  command->add_option("--html", options->html, "Write a report with every timeline")->type_name("FILE");
+  is_written(command->add_option("--html", options->html, "Write a report with every timeline")->type_name("FILE"));
   options->json.add_to(*command);
   add_scenario_command<sim::GemmScenario>(
       *command, "gemm", "One GEMM scheme",

@@ -129,7 +129,7 @@ int run_sweep(sim::ScenarioKind kind, const SweepOptions& options) {
   }();
   if (!sweep.ok()) return report(sweep.status());
   if (options.json.prints_text()) print_heat_map(*sweep);
-  for (const Status& status : {write_file("--svg", options.svg, [&] { return sim::heat_map_svg(*sweep); }),
+  for (const Status& status : {write_if_given("--svg", options.svg, [&] { return sim::heat_map_svg(*sweep); }),
                                options.json.write(sim::sweep_json(*sweep))})
     if (!status.ok()) return report(status);
   return finish_interrupted(sweep->done, sweep->points());
@@ -149,7 +149,7 @@ void add_sweep_command(CLI::App& parent, const char* name, sim::ScenarioKind kin
   command->add_option("--threads", options->threads, "Threads (0: one a core)")
       ->type_name("N")
       ->check(CLI::Range(0, 1024));
-  command->add_option("--svg", options->svg, "Write the heat map as SVG")->type_name("FILE");
+  is_written(command->add_option("--svg", options->svg, "Write the heat map as SVG")->type_name("FILE"));
   options->parameters.add_to<Scenario>(*command);
   options->json.add_to(*command);
   on_run(*command, [kind, options] { return run_sweep(kind, *options); });
@@ -312,7 +312,7 @@ int run_work(const WorkOptions& options) {
     return sim::timeline_svg(run, run.timeline.makespan);
   };
   for (const Status& status :
-       {write_file("--svg", options.svg, picture), options.json.write(json.size() == 1 ? json[0] : json)})
+       {write_if_given("--svg", options.svg, picture), options.json.write(json.size() == 1 ? json[0] : json)})
     if (!status.ok()) return report(status);
   return exit_success;
 }
@@ -327,7 +327,7 @@ void add_work_command(CLI::App& simulate) {
   add_field(*command, "--heads", options->problem.heads, "Heads");
   command->add_option("--sms", options->sms, "SMs: 132, 66,132 or 1..132")->capture_default_str();
   command->add_flag("--full", options->full, "No causal mask");
-  command->add_option("--svg", options->svg, "Write longest first, dynamic as SVG")->type_name("FILE");
+  is_written(command->add_option("--svg", options->svg, "Write longest first, dynamic as SVG")->type_name("FILE"));
   options->parameters.add_to<sim::AttentionScenario>(*command);
   options->json.add_to(*command);
   on_run(*command, [options] { return run_work(*options); });
@@ -412,8 +412,7 @@ void add_pictures_command(CLI::App& simulate) {
     if (!pictures.ok()) return report(pictures.status());
     for (const sim::DocumentPicture& picture : *pictures) {
       const std::string path = *folder + "/" + picture.file;
-      if (const Status status = write_file("pictures", path, [&] { return picture.svg; }); !status.ok())
-        return report(status);
+      if (const Status status = write_file("pictures", path, picture.svg); !status.ok()) return report(status);
       std::printf("%s\n", path.c_str());
     }
     return static_cast<int>(exit_success);

@@ -79,8 +79,8 @@ void print_lanes(const sim::Run& run, const sim::Window& window) {
 void RunOutput::add_to(CLI::App& command) {
   command.add_option("--until", until, "End of the timeline in cycles (default: the makespan)")->type_name("N");
   command.add_option("--width", width, "Characters of the timeline")->type_name("N")->capture_default_str();
-  command.add_option("--svg", svg, "Write the timeline as SVG")->type_name("FILE");
-  command.add_option("--perfetto", perfetto, "Write a trace for ui.perfetto.dev")->type_name("FILE");
+  is_written(command.add_option("--svg", svg, "Write the timeline as SVG")->type_name("FILE"));
+  is_written(command.add_option("--perfetto", perfetto, "Write a trace for ui.perfetto.dev")->type_name("FILE"));
   json.add_to(command);
 }
 
@@ -97,8 +97,8 @@ int RunOutput::finish(const sim::Run& run, const std::function<void(const sim::W
   const Result<sim::Window> window = sim::resolve({until.value_or(0), width}, run.timeline);
   if (!window.ok()) return report(window.status());
   if (json.prints_text()) print(*window);
-  for (const Status& status : {write_file("--svg", svg, [&] { return sim::timeline_svg(run, window->until); }),
-                               write_file("--perfetto", perfetto, [&] { return sim::perfetto_json(run); }),
+  for (const Status& status : {write_if_given("--svg", svg, [&] { return sim::timeline_svg(run, window->until); }),
+                               write_if_given("--perfetto", perfetto, [&] { return sim::perfetto_json(run); }),
                                json.requested() ? json.write(json_of(*window)) : Status()})
     if (!status.ok()) return report(status);
   return exit_success;

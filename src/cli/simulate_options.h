@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <deque>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -51,12 +50,8 @@ class ParameterOptions {
 
 // Writes what `text()` makes, if the option was given.
 template <typename Text>
-Status write_file(const std::string& option, const std::string& path, Text text) {
-  if (path.empty()) return {};
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text() << std::flush;
-  if (file) return {};
-  return Status::runtime_error(option + " " + path + ": the file could not be written; check folder, rights and space");
+Status write_if_given(const std::string& option, const std::string& path, Text text) {
+  return path.empty() ? Status() : write_file(option, path, text());
 }
 
 /// Bars of use, the timeline's rows and the notes of a run.

@@ -159,7 +159,7 @@ int trace_problem(Options options, bool gemm) {
   const Result<Device> device = choose_device(options.device);
   if (!device.ok()) return warploom::cli::report(device.status());
   if (!device->cuda) {
-    return warploom::cli::report(Status::invalid_value(
+    return warploom::cli::report(Status::runtime_error(
         "what is traced are the kernels for Hopper GPUs; there is none here. `warploom simulate` shows the model"));
   }
   const Result<trace::TracedRun> traced = gemm ? trace_gemm(options, *device) : trace_attention(options, *device);

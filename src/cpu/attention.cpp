@@ -122,6 +122,7 @@ std::string explain(const warploom_attention& call) {
   const double products = forward ? 1 : 2.5;
   const double flops = 2 * products * plan.visible_pairs * static_cast<double>(call.head_dim + call.value_dim);
   std::ostringstream text;
+  text.precision(15);  // counts are printed to the last digit
   text << R"({"backend": "cpu", "operator": ")" << (plan.info.softmax ? "softmax" : "hstu") << R"(", "pass": ")"
        << (forward ? "forward" : "backward") << R"(", "instruction_set": ")" << instruction_set() << R"(", "threads": )"
        << plan.threads << R"(, "row_block": )" << kRowBlock << R"(, "key_tile": )" << kKeyTile;

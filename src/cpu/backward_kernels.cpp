@@ -231,7 +231,8 @@ bool tile_gradients(const BackwardTile& t, const KeyHead& head, const BiasView& 
   ScorePart parts[kRowBlock / kStrip];
   const int count = score_parts(seen, {0, rows}, head.tile(tile), 0, parts);
   if (count == 0) return false;
-  const bool whole = parts[0].kind == TileKind::full && parts[0].rows.end == rows;
+  // A full part that ends the block may be its last strip alone, after strips that see nothing.
+  const bool whole = parts[0].kind == TileKind::full && parts[0].rows.begin == 0 && parts[0].rows.end == rows;
   if (!whole) {
     fill(t.scores, kRowBlock * kKeyTile, 0.0f);
     fill(t.gradient, kRowBlock * kKeyTile, 0.0f);

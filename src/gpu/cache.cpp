@@ -9,7 +9,9 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <thread>
@@ -96,6 +98,33 @@ bool read_all(int descriptor, std::string& bytes) {
   bytes.resize(done);
   return true;
 }
+
+// A write beyond RLIMIT_FSIZE raises SIGXFSZ, whose default is to end the process. While one of these lives the signal
+// waits, and write() says EFBIG as it says ENOSPC; what waited by then is taken away.
+class FileSizeSignalHeld {
+ public:
+  FileSizeSignalHeld() {
+    sigset_t waiting;
+    ::sigpending(&waiting);
+    waited_before_ = ::sigismember(&waiting, SIGXFSZ) == 1;
+    ::sigemptyset(&held_);
+    ::sigaddset(&held_, SIGXFSZ);
+    ::pthread_sigmask(SIG_BLOCK, &held_, &before_);
+  }
+  FileSizeSignalHeld(const FileSizeSignalHeld&) = delete;
+  FileSizeSignalHeld& operator=(const FileSizeSignalHeld&) = delete;
+  ~FileSizeSignalHeld() {
+    const int error = errno;  // the caller's reason
+    constexpr timespec at_once{};
+    if (!waited_before_) ::sigtimedwait(&held_, nullptr, &at_once);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
+  }
+
+ private:
+  bool waited_before_ = false;
+  sigset_t held_, before_;
+};
 
 bool write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -186,6 +215,7 @@ Status write_entry(const CacheSlot& slot, const CacheEntry& entry) {
       .append(little_endian(entry.cubin.size()))
       .append(little_endian(entry.log.size()))
       .append(bytes_of(sum));
+  const FileSizeSignalHeld held;
   // mkostemp makes files for their owner only. Who may read a kernel is decided by its folder, made under the umask.
   const bool written = write_all(file.descriptor, header) && write_all(file.descriptor, entry.cubin) &&
                        write_all(file.descriptor, entry.log) && ::fchmod(file.descriptor, 0644) == 0 &&

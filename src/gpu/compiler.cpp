@@ -33,7 +33,7 @@ std::string request_name(const KernelRequest& request) {
 }
 
 CubinPointer make_cubin(const KernelRequest& request, std::string key, NvrtcVersion nvrtc, CubinOrigin origin,
-                        CacheEntry entry) {
+                        CacheEntry entry, Status kept = {}) {
   auto cubin = std::make_shared<Cubin>();
   cubin->key = std::move(key);
   cubin->kernel_name = request.kernel_name;
@@ -42,6 +42,7 @@ CubinPointer make_cubin(const KernelRequest& request, std::string key, NvrtcVers
   cubin->image = std::move(entry.cubin);
   cubin->log = std::move(entry.log);
   cubin->origin = origin;
+  cubin->kept = std::move(kept);
   cubin->nvrtc = nvrtc;
   return cubin;
 }
@@ -78,10 +79,10 @@ struct Compiler::State {
                                const Nvrtc& nvrtc);
   std::string key_of(const KernelRequest& request, const std::string& source, const NvrtcVersion& nvrtc) const;
   std::shared_ptr<KeyState> state_of(const std::string& key);
-  void store(const CacheSlot& slot, const CacheEntry& entry);
+  Status store(const CacheSlot& slot, const CacheEntry& entry);
   void keep_source(const KernelRequest& request, const std::string& source, const std::string& key);
   void say(const std::string& text) const;
-  void warn_once(const std::string& text);
+  static void warn_once(std::once_flag& warned, const std::string& text);
 
   const CompilerOptions options;
 
@@ -89,7 +90,7 @@ struct Compiler::State {
   std::unordered_map<std::string, CubinPointer> known;  // by request_name
   std::mutex keys_mutex;
   std::unordered_map<std::string, std::shared_ptr<KeyState>> keys;
-  std::once_flag warned;
+  std::once_flag warned_of_cache, warned_of_sources;
 
   std::atomic<std::uint64_t> compiles{0}, memory_hits{0}, disk_hits{0}, pack_hits{0}, damaged_files{0};
 };
@@ -234,9 +235,9 @@ Result<CubinPointer> Compiler::State::compile(const KernelRequest& request, cons
   Result<CompileOutput> output = nvrtc.compile(source, request.entry_file, request.architecture);
   if (!output.ok()) return output.status();
   CacheEntry entry{std::move(output->cubin), std::move(output->log)};
-  if (!slot.directory.empty()) store(slot, entry);
+  Status kept = slot.directory.empty() ? Status() : store(slot, entry);
   // From memory, never read back: a network file system may show the new file late.
-  return make_cubin(request, key, nvrtc.version(), CubinOrigin::compiled, std::move(entry));
+  return make_cubin(request, key, nvrtc.version(), CubinOrigin::compiled, std::move(entry), std::move(kept));
 }
 
 std::string Compiler::State::key_of(const KernelRequest& request, const std::string& source,
@@ -252,12 +253,15 @@ std::shared_ptr<KeyState> Compiler::State::state_of(const std::string& key) {
   return state;
 }
 
-void Compiler::State::store(const CacheSlot& slot, const CacheEntry& entry) {
-  if (Status status = write_entry(slot, entry); !status.ok()) {
-    warn_once("compiled kernels cannot be kept (" + status.message() +
-              "); they stay in memory until the process ends. Set WARPLOOM_CACHE_DIR to a folder with room that can be "
-              "written");
+Status Compiler::State::store(const CacheSlot& slot, const CacheEntry& entry) {
+  Status status = write_entry(slot, entry);
+  if (!status.ok()) {
+    warn_once(warned_of_cache,
+              "compiled kernels cannot be kept (" + status.message() +
+                  "); they stay in memory until the process ends. Set WARPLOOM_CACHE_DIR to a folder with room that "
+                  "can be written");
   }
+  return status;
 }
 
 void Compiler::State::keep_source(const KernelRequest& request, const std::string& source, const std::string& key) {
@@ -268,14 +272,15 @@ void Compiler::State::keep_source(const KernelRequest& request, const std::strin
   const std::filesystem::path stem = std::filesystem::path(request.entry_file).stem();
   const std::filesystem::path path = directory / (stem.string() + "-" + key.substr(0, 16) + ".cu");
   std::ofstream file(path, std::ios::binary);
-  if (!(file << source).flush()) warn_once("WARPLOOM_KEEP_SOURCES: " + path.string() + " cannot be written");
+  if (!(file << source).flush())
+    warn_once(warned_of_sources, "WARPLOOM_KEEP_SOURCES: " + path.string() + " cannot be written");
 }
 
 void Compiler::State::say(const std::string& text) const {
   if (options.settings.verbose) std::fprintf(stderr, "warploom: %s\n", text.c_str());
 }
 
-void Compiler::State::warn_once(const std::string& text) {
+void Compiler::State::warn_once(std::once_flag& warned, const std::string& text) {
   std::call_once(warned, [&text] { std::fprintf(stderr, "warploom: warning: %s\n", text.c_str()); });
 }
 

@@ -39,6 +39,7 @@ struct Cubin {
   std::string log;    ///< what the compiler said
   KernelResources resources;
   CubinOrigin origin = CubinOrigin::compiled;
+  Status kept;  ///< why a compiled kernel is not in the cache; ok where it is, or no cache was asked for
   NvrtcVersion nvrtc;
 };
 

@@ -17,7 +17,6 @@ constexpr int64_t kMaxSequence = geometry::kUnbounded - 1;
 constexpr int64_t kMaxRows = int64_t{1} << 40;
 constexpr int64_t kMaxHeads = 1 << 20;
 constexpr int64_t kMaxIntervals = 1 << 20;
-constexpr int32_t kMaxThreads = 4096;
 constexpr uint32_t kKnownFlags = WARPLOOM_HAS_ALPHA | WARPLOOM_HAS_DIVISOR | WARPLOOM_BIAS_NOT_SCALED |
                                  WARPLOOM_WINDOW_FROM_HISTORY_END | WARPLOOM_DETERMINISTIC | WARPLOOM_CHECK_INPUTS;
 

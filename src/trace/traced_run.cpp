@@ -1,6 +1,5 @@
 #include "trace/traced_run.h"
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "gpu/hopper_forward_plan.h"
 #include "gpu/launch_plan.h"
 #include "gpu/scratch.h"
+#include "median.h"
 #include "problem/message.h"
 
 namespace warploom::trace {
@@ -77,12 +77,6 @@ class Launcher {
   gpu::EventHandle events_[2] = {};
   std::optional<gpu::Scratch> scratch_;
 };
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 /// The number of the launch to trace.
 Result<int> marked_launch(const gpu::GpuPlan& plan, const std::string& wanted) {
@@ -156,8 +150,8 @@ Status trace_plan(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu
     plain_ms.push_back(*without);
     traced_ms.push_back(*with);
   }
-  result.plain_ms = median(plain_ms);
-  result.traced_ms = median(traced_ms);
+  result.plain_ms = median_of(plain_ms);
+  result.traced_ms = median_of(traced_ms);
 
   if (Status status = launcher.clear(buffer->address(), layout.strip_bytes()); !status.ok()) return status;
   const Result<double> recorded = launcher.run(which, traced);

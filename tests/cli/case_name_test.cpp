@@ -35,7 +35,8 @@ TEST(CaseName, WhatIsWrongIsNamed) {
   EXPECT_NE(message("hstu-uniform-B8-Lx-H4-D128-causal-bf16").find("expected L and the length but \"Lx\""),
             std::string::npos);
   EXPECT_NE(message("hstu-jagged-B8-L9..3-H4-D128-causal-bf16").find("L9..3"), std::string::npos);
-  EXPECT_NE(message("hstu-uniform-B8-L4-H4-D128-full-ctx4-bf16").find("causal"), std::string::npos);
+  EXPECT_NE(message("hstu-uniform-B8-L4-H4-D128-full-ctx4-bf16").find("full-ctx4-bf16: ctx and tgt need a causal"),
+            std::string::npos);
   EXPECT_NE(message("hstu-uniform-B8-L4-H4-D128-causal-bf16-more").find("end of the name"), std::string::npos);
   EXPECT_NE(message("").find("expected hstu or softmax"), std::string::npos);
   EXPECT_FALSE(parse_case("hstu-uniform-B99999999999999999999-L4-H4-D128-causal-bf16").ok());

@@ -40,10 +40,10 @@ class Command : public ::testing::Test {
     return path(name);
   }
 
-  /// Runs `warploom ARGUMENTS` in the test's folder.
-  Output run(const std::string& arguments) const {
-    const std::string line =
-        "cd " + folder_ + " && " + WARPLOOM_COMMAND + " " + arguments + " >" + path("stdout") + " 2>" + path("stderr");
+  /// Runs `warploom ARGUMENTS` in the test's folder, with variables like "A=1 " in its environment.
+  Output run(const std::string& arguments, const std::string& environment = "") const {
+    const std::string line = "cd " + folder_ + " && " + environment + WARPLOOM_COMMAND + " " + arguments + " >" +
+                             path("stdout") + " 2>" + path("stderr");
     const int status = std::system(line.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(path("stdout")), contents(path("stderr"))};
   }
@@ -63,6 +63,34 @@ TEST_F(Command, NothingAndUnknownWordsAreUsageErrors) {
   EXPECT_EQ(run("frobnicate").exit_code, 2);
   EXPECT_EQ(run("demo --no-such-option").exit_code, 2);
   EXPECT_EQ(run("demo --heads many").exit_code, 2);
+  expect_has(run("").errors, "warploom needs a command; it has info, demo, bench");
+  expect_has(run("frobnicate").errors, "warploom has no command 'frobnicate'; it has info, demo, bench");
+  expect_has(run("bench frobnicate --rounds 2").errors, "warploom bench has no command 'frobnicate'; it has gemm");
+  expect_has(run("demo --heads many").errors,
+             "warploom: --heads: Value many not in range 1 to 256\n`warploom demo --help`");
+}
+
+TEST_F(Command, NumbersThatNoOptionTakesAreRefused) {
+  const std::string bench = "bench attention hstu-uniform-B1-L8-H1-D8-causal-fp32 --device cpu --rounds 1 ";
+  expect_has(run(bench + "--round-ms nan").errors, "Value nan not in range 0 to 60000");
+  expect_has(run(bench + "--round-ms -1").errors, "Value -1 not in range");
+  EXPECT_EQ(run(bench + "--round-ms 1e400").exit_code, 2);
+  expect_has(run("demo --seed -1").errors, "--seed: -1 is negative");
+  expect_has(run("check --max-states -5").errors, "--max-states: -5 is negative");
+}
+
+TEST_F(Command, OptionsThatWouldDoNothingAreRefused) {
+  for (const char* option : {"--user-column who", "--item-column what", "--time-column when", "--skip-broken"}) {
+    const Output demo = run(std::string("demo --sequences 1 ") + option);
+    EXPECT_EQ(demo.exit_code, 2) << option;
+    expect_has(demo.errors, "requires --history");
+  }
+  const std::string one = "compile hstu-uniform-B2-L64-H2-D32-causal-bf16 --arch sm_80 ";
+  for (const char* option : {"--head-dim 64", "--dtype fp16", "--leave-out bias", "--mask all", "--whole-table"}) {
+    const Output compile = run(one + option);
+    EXPECT_EQ(compile.exit_code, 2) << option;
+    expect_has(compile.errors, "excludes");
+  }
 }
 
 TEST_F(Command, EverySubcommandHasHelpWithExamples) {
@@ -88,8 +116,13 @@ TEST_F(Command, JsonGoesToStandardOutputOrAFileAndNowhereElse) {
   EXPECT_FALSE(json::accept(file.text));
   EXPECT_TRUE(json::accept(contents(path("info.json"))));
   const Output nowhere = run("info --json /no/such/folder/info.json");
-  EXPECT_EQ(nowhere.exit_code, 1);
-  expect_has(nowhere.errors, "/no/such/folder/info.json");
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_EQ(nowhere.text, "") << "a file that cannot be written is found before the work";
+  expect_has(nowhere.errors, "/no/such/folder/info.json cannot be written: No such file or directory");
+  expect_has(run("simulate gemm --svg " + path("")).errors, "is a folder");
+  const Output full = run("info --json /dev/full");
+  EXPECT_EQ(full.exit_code, 1);
+  expect_has(full.errors, "--json /dev/full: the file could not be written");
 }
 
 TEST_F(Command, ExplainNamesPlanOrMistake) {
@@ -185,6 +218,21 @@ TEST_F(Command, BenchNamesWhatItCannotDo) {
           "/no/such/python");
   EXPECT_EQ(peers.exit_code, 1);
   expect_has(peers.errors, "/no/such/python");
+  const Output both = run("bench attention hstu-uniform-B1-L8-H1-D8-causal-fp32 --device cpu --csv --json");
+  EXPECT_EQ(both.exit_code, 2);
+  expect_has(both.errors, "--csv and --json both write to standard output");
+  expect_has(run("bench gemm gemm-8x8-bf16").errors, "case gemm-8x8-bf16 is no matrix product");
+  expect_has(run("bench gemm-ladder --machine x100").errors, "machine = 'x100' is not known");
+  expect_has(run("bench ladder first --arch sm_80").errors, "no rung's name contains first");
+}
+
+TEST_F(Command, WorkForAHopperGpuFailsWithoutOne) {
+  for (const char* line :
+       {"bench gemm --device cpu", "trace gemm gemm-8x8x8-bf16 --device cpu", "calibrate --device cpu"}) {
+    const Output refused = run(line);
+    EXPECT_EQ(refused.exit_code, 1) << line;
+    expect_has(refused.errors, "Hopper");
+  }
 }
 
 TEST_F(Command, VerifyChecksTheCasesThatAreAskedFor) {
@@ -203,6 +251,28 @@ TEST_F(Command, CompileSaysWhatToCompileFor) {
   EXPECT_EQ(unknown.exit_code, 2);
   expect_has(unknown.errors, "sm_1");
   EXPECT_EQ(run("compile --arch sm_80 --head-dim 7").exit_code, 2);
+  expect_has(run("compile hstu-uniform-B2-L64-H2-D32-causal-fp32 --arch sm_80").errors, "q is float32");
+  expect_has(run("compile hstu-uniform-B2-L64-H2-D12-causal-bf16 --arch sm_80").errors, "q and k is 12");
+  expect_has(run("compile gemm-8x8x8-bf16 --arch sm_80").errors, "Hopper");
+}
+
+TEST_F(Command, CompileFailsWhereKernelsCannotBeKept) {
+  const Output homeless = run("compile --arch sm_80", "env -u HOME -u XDG_CACHE_HOME -u WARPLOOM_CACHE_DIR ");
+  EXPECT_EQ(homeless.exit_code, 1);
+  expect_has(homeless.errors, "HOME is not set");
+  write("file", "");
+  // The folder of tests/gpu/support.h: NVRTC lies in it, or in a wheel below it.
+  const std::string given = WARPLOOM_TEST_NVRTC_DIRECTORY;
+  const std::string below = given.empty() ? WARPLOOM_TEST_SOURCE_DIRECTORY "/.venv/lib/python3*/site-packages" : given;
+  const std::string nvrtc = "LD_LIBRARY_PATH=$(echo " + below + " " + below + "/nvidia/cu*/lib | tr ' ' ':') ";
+  const std::string line = "compile hstu-uniform-B2-L64-H2-D32-causal-bf16 gemm-64x64x64-bf16 --arch sm_90a --pack ";
+  const Output good = run(line + "pack", nvrtc);
+  EXPECT_EQ(good.exit_code, 0) << good.errors;
+  expect_has(good.text, "4 of 4 kernels in pack");
+  const Output bad = run(line + "file --json", nvrtc);
+  EXPECT_EQ(bad.exit_code, 1);
+  expect_has(bad.errors, "file/sm_90a");
+  EXPECT_EQ(json::parse(bad.text)["kernels"][0]["kept"], false);
 }
 
 }  // namespace

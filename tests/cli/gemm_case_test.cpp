@@ -33,7 +33,8 @@ TEST(GemmCaseName, DescribesAValidProduct) {
 TEST(GemmCaseName, ThatIsWrongIsRefusedWithTheForm) {
   for (const char* name :
        {"gemm", "gemm-", "gemm-8x8-bf16", "gemm-8x8x8", "gemm-8x8x8-fp32", "gemm-8x-8x8-bf16", "gemm-8x8x8-bf16-relu",
-        "gemm-8x8x8-bf16-to", "gemm-8x8x8-bf16-to-int8", "gemm-8x8x8-bf16-Bx", "gemm-axbxc-bf16", "hstu-8x8x8-bf16"}) {
+        "gemm-8x8x8-bf16-to", "gemm-8x8x8-bf16-to-int8", "gemm-8x8x8-bf16-Bx", "gemm-8x8x8-bf16-bias-silu-bias",
+        "gemm-axbxc-bf16", "hstu-8x8x8-bf16"}) {
     const Result<GemmCase> gemm = parse_gemm_case(name);
     ASSERT_FALSE(gemm.ok()) << name;
     EXPECT_NE(gemm.status().message().find("gemm-MxNxK-TYPE"), std::string::npos);

@@ -1,8 +1,10 @@
 #include "gpu/cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <thread>
@@ -120,6 +122,25 @@ TEST(CacheEntryFile, CannotBeWrittenBelowAFile) {
   EXPECT_FALSE(write_entry(slot, sample).ok());
   EXPECT_EQ(read_entry(slot).fault, CacheFault::absent);
   EXPECT_FALSE(KeyLock::take(slot, milliseconds(1000)).held());
+}
+
+// The system's answer to a write beyond RLIMIT_FSIZE is a signal that ends the process.
+TEST(CacheEntryFile, BeyondTheFileSizeLimitIsAnErrorAndNoSignal) {
+  const TemporaryDirectory directory;
+  const CacheSlot slot = slot_in(directory.text());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{1000, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status written = write_entry(slot, {std::string(5000, 'a'), ""});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_NE(written.message().find("File too large"), std::string::npos) << written.message();
+  EXPECT_TRUE(files_below(directory.path(), "").empty()) << "a temporary file was left";
+  sigset_t mask, waiting;
+  ASSERT_EQ(::pthread_sigmask(SIG_SETMASK, nullptr, &mask), 0);
+  ASSERT_EQ(::sigpending(&waiting), 0);
+  EXPECT_EQ(::sigismember(&mask, SIGXFSZ), 0);
+  EXPECT_EQ(::sigismember(&waiting, SIGXFSZ), 0);
 }
 
 // Readers beside a writer that replaces the file again and again must see one whole version or the other.

@@ -305,6 +305,21 @@ TEST(Compiler, WithoutACacheDirectoryKernelsStayInMemory) {
   EXPECT_EQ(compiler.counters().compiles, 1u);
 }
 
+TEST(Compiler, WarnsOfSourcesAndOfTheCacheOnceEach) {
+  const TemporaryDirectory directory;
+  write_file(directory / "file", "");
+  CompilerOptions options = test_options(directory / "file");
+  options.settings.keep_sources_directory = directory / "file";
+  Compiler compiler(std::move(options));
+  testing::internal::CaptureStderr();
+  must(compiler.get(scale_request()));
+  must(compiler.get(scale_request(2)));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
+  EXPECT_NE(said.find("WARPLOOM_KEEP_SOURCES"), std::string::npos) << said;
+  EXPECT_NE(said.find("compiled kernels cannot be kept"), std::string::npos) << said;
+}
+
 // Takes away this thread's right to write everywhere that root has.
 class WithoutWriteOverride {
  public:
@@ -337,7 +352,8 @@ TEST(Compiler, ReadOnlyCacheIsReadAndWarnedOfOnce) {
     EXPECT_EQ(must(compiler.get(scale_request(2)))->origin, CubinOrigin::disk);
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "a hit needs no writing";
     testing::internal::CaptureStderr();
-    must(compiler.get(scale_request(3)));
+    const Status kept = must(compiler.get(scale_request(3)))->kept;
+    EXPECT_NE(kept.message().find("Permission denied"), std::string::npos) << kept.message();
     must(compiler.get(scale_request(4)));
     must(compiler.get(scale_request(3)));
     const std::string said = testing::internal::GetCapturedStderr();

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import warploom as wl
-from warploom import _layout, _library
+from warploom import _layout, _library, _torch
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = (ROOT / "include" / "warploom" / "warploom.h").read_text()
@@ -155,6 +155,15 @@ def test_null_text_is_an_error(function):
         _library.check(getattr(_library.library, function)(None))
 
 
+def test_a_result_in_an_inputs_memory_is_refused_by_a_run(monkeypatch):
+    q, k, v = torch.randn(3, 12, 2, 16)
+    before = v.clone()
+    monkeypatch.setattr(_torch._backend, "empty", lambda shape, like: v, raising=False)
+    with pytest.raises(ValueError, match="out is written and shares memory with v"):
+        wl.hstu_attention(q, k, v, torch.tensor([0, 12]))
+    assert torch.equal(v, before)
+
+
 def test_threads_are_settable():
     before = wl.get_num_threads()
     try:
@@ -162,6 +171,8 @@ def test_threads_are_settable():
         assert wl.get_num_threads() == 3
         with pytest.raises(ValueError, match="count = -1"):
             wl.set_num_threads(-1)
+        with pytest.raises(ValueError, match="count = 4097 is above the limit"):
+            wl.set_num_threads(4097)
         with pytest.raises(TypeError, match="count"):
             wl.set_num_threads(1.5)
     finally:
@@ -192,9 +203,21 @@ def test_explain_takes_a_dense_batch():
     assert wl.explain(*[(2, 64, 4, 32)] * 3, bias=wl.DenseBias((1, 1, 64, 64)))
 
 
+def test_explain_counts_operations_to_the_last_one():
+    shape = (2**13 + 1, 4, 128)
+    plan = wl.explain(shape, shape, shape, [0, shape[0]], op="softmax", dtype="float32")
+    assert plan["flops"] == 4 * shape[0] ** 2 * 128 * 4
+
+
 def test_explain_refuses_what_the_call_refuses():
     with pytest.raises(ValueError, match="cu_seqlens_q"):
         wl.explain(*SHAPES, [0, 5000])
+    with pytest.raises(ValueError, match=re.escape(f"cu_seqlens_q[1] = {2**64} does not fit int64")):
+        wl.explain(*SHAPES, [0, 2**64])
+    with pytest.raises(ValueError, match=re.escape(f"num_targets[0] = {2**32} does not fit int32")):
+        wl.explain(*SHAPES, [0, 4096], mask=wl.Mask(right=0, num_targets=[2**32]))
+    with pytest.raises(TypeError, match="cu_seqlens_q is a list that holds"):
+        wl.explain(*SHAPES, [0, 4096.0])
     with pytest.raises(ValueError, match="op = "):
         wl.explain(*SHAPES, [0, 4096], op="linear")
     with pytest.raises(TypeError, match="softcap"):

@@ -90,6 +90,8 @@ def test_eight_bits_have_scales() -> None:
 
 
 ROWS, COLUMNS = torch.zeros(4, 8), torch.zeros(3, 8)
+READ_ONLY = np.zeros((4, 3), np.float32)
+READ_ONLY.flags.writeable = False
 EIGHT = torch.zeros(4, 16).to(torch.float8_e4m3fn)
 BAD: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ((ROWS, torch.zeros(3, 9)), {}, ValueError, "a has 8 columns and b 9"),
@@ -112,6 +114,16 @@ BAD: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ((EIGHT, EIGHT), {"scale_b": 2.0}, TypeError, "scale_b is 2.0"),
     ((EIGHT, EIGHT), {"bias": torch.zeros(4)}, TypeError, "bias is torch.float32; here it must be torch.bfloat16"),
     ((EIGHT, EIGHT), {"out_dtype": torch.float8_e4m3fn}, TypeError, "out_dtype is torch.float8_e4m3fn"),
+    ((ROWS, None), {}, TypeError, "b is a NoneType and a a torch tensor"),
+    ((ROWS, COLUMNS.numpy()), {}, TypeError, "b is a numpy.ndarray and a a torch tensor"),
+    ((ROWS.numpy(), COLUMNS), {}, TypeError, "b is a torch.Tensor and a a NumPy array"),
+    ((ROWS, COLUMNS), {"bias": [0.0, 0.0, 0.0]}, TypeError, "bias is a list"),
+    ((ROWS, COLUMNS), {"alpha": "2"}, TypeError, "alpha is a str; pass a number"),
+    ((ROWS, COLUMNS), {"alpha": None}, TypeError, "alpha is a NoneType"),
+    ((ROWS, COLUMNS), {"c": torch.zeros(4, 3), "beta": "2"}, TypeError, "beta is a str"),
+    ((ROWS, COLUMNS), {"activation": ["silu"]}, TypeError, "activation is a list"),
+    ((ROWS.numpy(), COLUMNS.numpy()), {"out_dtype": "wide"}, TypeError, "out_dtype is 'wide'"),
+    ((ROWS.numpy(), COLUMNS.numpy()), {"out": READ_ONLY}, ValueError, "out is read-only"),
 ]
 
 
@@ -152,3 +164,8 @@ def test_explain_names_every_candidate() -> None:
         wl.explain_matmul(1, 1, 1, dtype="int8")
     with pytest.raises(ValueError, match="rows = -1"):
         wl.explain_matmul(-1, 1, 1)
+    with pytest.raises(ValueError, match=f"depth = {2**70}"):
+        wl.explain_matmul(1, 1, 2**70)
+    for wrong in (1.5, "1", None):
+        with pytest.raises(TypeError, match="batch is a"):
+            wl.explain_matmul(1, 1, 1, batch=wrong)  # type: ignore[arg-type]

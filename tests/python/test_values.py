@@ -139,6 +139,29 @@ def test_bias_outside_the_visible_area_is_not_read(problem, per_head):
     _assert_same_bits(*results)
 
 
+@pytest.mark.parametrize("operator", [wl.hstu_attention, wl.softmax_attention])
+def test_rows_that_see_nothing_of_a_tile_get_no_bias_gradient_beside_rows_that_see_all_of_it(operator):
+    # Of each 32 rows the first 24 see the first half of the keys, the last 8 the second half and nothing else.
+    length, heads = 128, 2
+    q, k, v = torch.randn(3, length, heads, 16, generator=torch.Generator().manual_seed(0))
+    offsets = torch.tensor([0, length])
+    half = (torch.arange(length) % 32 >= 24).int() * 64
+    mask = wl.IntervalMask(torch.stack([half, half + 64], -1)[None, :, None].contiguous())
+    hidden = (torch.arange(length) // 64 * 64)[None, :] != half[:, None]
+    dense = torch.randn(1, heads, length, length, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    operator(q, k, v, offsets, mask=mask, bias=dense).square().sum().backward()
+    assert (dense.grad[0][:, hidden] == 0).all()
+
+    # The same bias by position: its table's gradient is the dense one's, summed along diagonals.
+    table = torch.randn(heads, length, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    distance = (torch.arange(length)[:, None] - torch.arange(length)).clamp(min=0)
+    operator(q, k, v, offsets, mask=mask, bias=wl.BucketedBias(table)).square().sum().backward()
+    gathered = table.detach()[None, :, distance].requires_grad_()
+    operator(q, k, v, offsets, mask=mask, bias=gathered).square().sum().backward()
+    expected = torch.zeros(heads, length).index_add_(1, distance.flatten(), gathered.grad[0].flatten(1))
+    torch.testing.assert_close(table.grad, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_masked_infinities_do_not_become_nan():
     """A masked score never becomes inf * 0."""
     for operator, sign in ((o, s) for o in (wl.hstu_attention, wl.softmax_attention) for s in (1, -1)):

@@ -86,7 +86,8 @@ TEST(SimulateCommand, WritesFiles) {
   EXPECT_TRUE(Json::parse(read(folder.file("b.json"))).contains("makespan"));
   EXPECT_EQ(simulate("machine a100 --json " + folder.file("m.json")).code, 0);
   EXPECT_EQ(simulate("gemm --machine " + folder.file("m.json")).code, 0);
-  EXPECT_EQ(simulate("gemm --svg /no/such/folder/a.svg").code, exit_check_failed);
+  EXPECT_EQ(simulate("gemm --svg /no/such/folder/a.svg").code, exit_usage);
+  EXPECT_EQ(simulate("gemm --svg /dev/full").code, exit_check_failed);
 }
 
 TEST(SimulateCommand, ExploringCommandsRun) {
