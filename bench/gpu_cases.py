@@ -240,6 +240,7 @@ def _softmax_problems() -> list[Problem]:
         Problem("more-queries-window", left=20, right=3, **more_q),
         Problem("softcap", softcap=5.0),
         Problem("softcap-D128", softcap=0.7, dim=128, value_dim=128, bfloat16=False, right=None),
+        Problem("softcap-D256", softcap=2.0, dim=256, value_dim=256),
         Problem("softcap-large", softcap=1000.0, alpha=2.0),
         Problem("softcap-alpha-negative", softcap=3.0, alpha=-1.0),
         Problem("alpha-huge", alpha=400.0),

@@ -101,8 +101,8 @@ void list_variants(const Table& tiles, Add add) {
         other.interval_mask = (bits & 2) != 0;
         other.softcap = (bits & 4) != 0;
         const bool narrow = dim <= kMaxOnePassDim;
-        const bool served =
-            softmax ? !other.softcap || narrow : !other.softcap && (narrow || other.bfloat16 || !other.interval_mask);
+        const bool served = softmax ? !other.softcap || narrow || !other.interval_mask
+                                    : !other.softcap && (narrow || other.bfloat16 || !other.interval_mask);
         if (served) add(other);
       }
     }
@@ -312,8 +312,8 @@ HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key) {
 bool two_kernels_serve(const warploom_attention& call) {
   if (call.bias.kind != WARPLOOM_NO_BIAS) return false;
   if (std::max(call.head_dim, call.value_dim) <= kMaxOnePassDim) return true;
-  // The softcap would spill, and so would HSTU's exponents with lists of intervals.
-  if (call.op == WARPLOOM_SOFTMAX) return call.softcap == 0;
+  // With lists of intervals, the softcap and HSTU's exponents would spill.
+  if (call.op == WARPLOOM_SOFTMAX) return call.softcap == 0 || !has_interval_mask(call);
   return call.dtype == WARPLOOM_BFLOAT16 || !has_interval_mask(call);
 }
 

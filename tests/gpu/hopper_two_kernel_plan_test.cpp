@@ -46,6 +46,8 @@ TEST(HopperTwoKernelPlan, TakesWideHeadsAndDeterministicCalls) {
   EXPECT_EQ(families_of(call), (Families{&kHopperBackwardKeys, &kHopperBackwardDq}));
   call.op = WARPLOOM_SOFTMAX;
   EXPECT_EQ(families_of(call), (Families{&kBackwardRowTerms, &kHopperBackwardKeys, &kHopperBackwardDq}));
+  call.softcap = 30;
+  EXPECT_TRUE(has(families_of(call), kHopperBackwardKeys));
   EXPECT_FALSE(has(families_of(call, "sm_80"), kHopperBackwardDq));
   EXPECT_FALSE(has(families_of(call, "sm_100"), kHopperBackwardDq));
   call.k.row_stride += 4;  // 8 bytes: not a multiple of 16
