@@ -33,10 +33,11 @@ __device__ __forceinline__ int thread_of_warpgroup() {
 
 /// The consumer that sums dV (Side 0, from the tiles of ring 1) or dK (Side 1, of ring 0).
 template <int Side>
-struct Consumer {
+struct Consumer : trace::Pen<kConfig.trace> {
   static constexpr int kDepth = (kConfig.head_dim + 15) / 16, kValueDepth = (kConfig.value_dim + 15) / 16;
   static constexpr int kWidth = Side == 0 ? kConfig.value_dim : kConfig.head_dim;
   static constexpr int kOther = 1 - Side;
+  static constexpr int kProduct = BackwardKeysMarks::value_product + Side;
   const HopperBackwardParams& params;
   const Shared& shared;
 
@@ -56,7 +57,9 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void wait_tile(TileRing::Cursor at) const {
+    mark_step(Mark::wait_full, BackwardKeysMarks::queries, at.passed);
     shared.tiles[0].wait_full(at);
+    mark_step(Mark::wait_full, BackwardKeysMarks::douts, at.passed);
     shared.tiles[1].wait_full(at);
   }
 
@@ -68,6 +71,7 @@ struct Consumer {
 
   /// Writes an item's gradients and lets it go.
   __device__ __forceinline__ void end_item(ItemRing::Cursor at, bool is_empty) {
+    mark(Mark::epilogue, BackwardKeysMarks::items, at.passed);
     const BackwardParams& p = params.backward;
     const Work& work = shared.item(at.slot()).work;
     float factor = Side == 0 ? p.probability_factor : p.score_factor;
@@ -195,8 +199,9 @@ struct Consumer {
     for (int i = 0; i < kQueries / 4; ++i) packed[i / 4][i % 4] = ptx::pack<Element>(x[2 * i], x[2 * i + 1]);
   }
 
-  /// The other consumer's operand.
-  __device__ __forceinline__ void hand_over(const Packed& packed, int of_tile) const {
+  /// The other consumer's operand, of tile `number`.
+  __device__ __forceinline__ void hand_over(const Packed& packed, int of_tile, uint32 number) const {
+    mark_step(Mark::hand_over, BackwardKeysMarks::handoffs + Side, number);
     const int thread = thread_of_warpgroup(), lane = thread % 32, warp = thread / 32;
     // Lane l addresses row l mod 8 of block l / 8: of 8 keys, of the other 8, then of the next 8 queries.
     const int row = warp * 16 + lane / 8 % 2 * 8 + lane % 8;
@@ -228,6 +233,7 @@ struct Consumer {
 
   /// Until what the other consumer hands over is there.
   __device__ __forceinline__ void await_other(TileRing::Cursor at) {
+    mark_step(Mark::wait_full, BackwardKeysMarks::handoffs + kOther, at.passed);
     ptx::named_barrier_sync(pipeline::kFirstHandoffFullId + kOther, 2 * kWarpgroup);
     clean(at);
     if constexpr (!kConfig.bfloat16) adapt_sums(shared.exponent(kOther));
@@ -259,12 +265,16 @@ struct Consumer {
     const int slot = own.slot();
     Values s, dp;
     finish();
+    mark_step(Mark::product, BackwardKeysMarks::score_products, own.passed);
     ptx::wgmma_fence();
     issue_scores(s, dp, slot);
     if constexpr (!kConfig.bfloat16) ptx::wgmma_wait_group<0>(s, dp);  // before the sums are touched
     if (has_other) await_other(other);
+    mark_step(has_other ? Mark::product : Mark::idle, kProduct, other.passed);
     issue_other(other);
+    mark_step(Mark::wait_product, BackwardKeysMarks::score_products, own.passed);
     ptx::wgmma_wait_group<1>(s, dp);
+    mark_step(Mark::scores);
     if ((own_flags & kQueryTileLast) != 0) release_residents();
 
     const bool partial = (own_flags & kQueryTileMasked) != 0;
@@ -275,11 +285,13 @@ struct Consumer {
       if (!kConfig.softmax) hide(s, hidden);  // what is hidden must not decide how the rest is computed
     }
     apply_scores<0, kQueries / 16>(s, dp, slot);
+    mark_step(has_other ? Mark::wait_product : Mark::idle, kProduct, other.passed);
     ptx::wgmma_wait_group<0>(sums);
     if (has_other) {
       other_done(other);
       pass(other_flags);
     }
+    mark_step(Mark::scores);
     apply_scores<kQueries / 16, kQueries / 8>(s, dp, slot);
     release(shared.tiles[Side], own);
     if (partial) {
@@ -292,18 +304,21 @@ struct Consumer {
     const int of_handed = Side == 1 && kConfig.softmax ? 0 : fit(handed);
     Packed packed;
     pack(packed, handed);
-    hand_over(packed, of_handed);
+    hand_over(packed, of_handed, own.passed);
+    mark_step(Mark::scores);
     pack(packed, kept);
     finish();
     clean(own);
     adapt_sums(of_kept);
     const uint32 b = sums_operand(own);
+    mark_step(Mark::product, kProduct, own.passed);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kQueries / 16; ++k) {
       ptx::wgmma_rs<Element, kWidth, true>(sums, packed[k], b + geometry::transposed_step(k * 16), k > 0 || !starts);
     }
     ptx::wgmma_commit_group();
+    mark_step(Mark::wait_product, kProduct, own.passed);
     ptx::wgmma_wait_group<0>(sums);
     release(shared.tiles[kOther], own);
     pass(own_flags);
@@ -313,7 +328,9 @@ struct Consumer {
   __device__ __forceinline__ void step_of_other(TileRing::Cursor at, int flags) {
     finish();
     await_other(at);
+    mark_step(Mark::product, kProduct, at.passed);
     issue_other(at);
+    mark_step(Mark::wait_product, kProduct, at.passed);
     ptx::wgmma_wait_group<0>(sums);
     other_done(at);
     pass(flags);
@@ -324,6 +341,7 @@ struct Consumer {
   __device__ __forceinline__ bool pass_over(TileRing::Cursor at) {
     finish();
     const ItemRing::Cursor item = {items};
+    mark(Mark::wait_full, BackwardKeysMarks::items, items);
     shared.items.wait_full(item);
     const bool is_end = shared.item(item.slot()).is_end;
     end_item(item, true);
@@ -346,6 +364,7 @@ struct Consumer {
           if (pass_over(at)) return;
           other_flags = 0;
         } else {
+          mark(Mark::wait_full, BackwardKeysMarks::items, items);
           shared.items.wait_full(ItemRing::Cursor{items});
           release(shared.tiles[Side], at);  // the owner alone reads it there
           if ((other_flags & kQueryTileLast) != 0) release_residents();
@@ -358,8 +377,11 @@ struct Consumer {
         if (other_flags != 0) step_of_other(own.before(), other_flags);
         if (pass_over(own)) return;
       } else {
+        mark(Mark::wait_full, BackwardKeysMarks::items, item_of_own(other_flags).passed);
         shared.items.wait_full(item_of_own(other_flags));
+        mark_step(Mark::wait_full, BackwardKeysMarks::keys, resident_at.passed);
         shared.residents[0].wait_full(resident_at);
+        mark_step(Mark::wait_full, BackwardKeysMarks::values, resident_at.passed);
         shared.residents[1].wait_full(resident_at);
         step(own, own_flags, other_flags);
       }
@@ -398,21 +420,34 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     ptx::setmaxnreg_dec<40>();
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     if (warp == 0) {
-      hand_out_items<kKeys, true>(params.backward.call, params.counters, shared, lane,
-                                  PrepareItem{params.backward.call});
+      trace::Pen<kConfig.trace> pen(params.sheet);
+      pen.start_trace(kConsumers, lane == 0);
+      hand_out_items<kKeys, true, BackwardKeysMarks::items>(pen, params.backward.call, params.counters, shared, lane,
+                                                            PrepareItem{params.backward.call});
+      pen.finish_trace(kConsumers);
     } else if (warp == 1) {
-      Loader<0>{params, shared, lane, {}, {}}.run();
+      Loader<0> loader{{params.sheet}, params, shared, lane, {}, {}};
+      loader.start_trace(kConsumers + 1, lane == 0);
+      loader.run();
+      loader.finish_trace(kConsumers + 1);
     } else if (warp == 2) {
-      Loader<1>{params, shared, lane, {}, {}}.run();
+      Loader<1> loader{{params.sheet}, params, shared, lane, {}, {}};
+      loader.start_trace(kConsumers + 2, lane == 0);
+      loader.run();
+      loader.finish_trace(kConsumers + 2);
     }
   } else {
     ptx::setmaxnreg_inc<232>();
     if (warpgroup == 0) {
-      Consumer<0> consumer{params, shared};
+      Consumer<0> consumer{{params.sheet}, params, shared};
+      consumer.start_trace(0, threadIdx.x % kWarpgroup == 0);
       consumer.run();
+      consumer.finish_trace(0);
     } else {
-      Consumer<1> consumer{params, shared};
+      Consumer<1> consumer{{params.sheet}, params, shared};
+      consumer.start_trace(1, threadIdx.x % kWarpgroup == 0);
       consumer.run();
+      consumer.finish_trace(1);
     }
   }
 }

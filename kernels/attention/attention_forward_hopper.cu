@@ -367,6 +367,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
   /// Passes over a key tile that none of the warpgroup's rows sees.
   __device__ __forceinline__ void skip(int kind) {
     take_turn();
+    mark_step(Mark::idle);
     pass_turn();
     ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);  // all have read the tile's note
     release_key(key_at.place());

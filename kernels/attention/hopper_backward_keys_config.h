@@ -16,9 +16,23 @@ struct HopperBackwardKeysConfig {
   bool softmax = false;  ///< else HSTU
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
-  int query_rows = 64;  ///< of a tile; a multiple of 16 up to 64
-  int stages = 2;       ///< of the Q ring and of the dO ring: 2 to 4
+  int query_rows = 64;                     ///< of a tile; a multiple of 16 up to 64
+  int stages = 2;                          ///< of the Q ring and of the dO ring: 2 to 4
+  trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
 };
+
+/// The rings, and the products that are committed together, by the numbers that marks name them with.
+struct BackwardKeysMarks {
+  static constexpr int queries = 0, douts = 1;
+  static constexpr int keys = 2, values = 3;
+  static constexpr int items = 4;
+  static constexpr int handoffs = 5;  ///< of consumer 0, then of consumer 1; numbered like the tiles
+
+  static constexpr int score_products = 0;                  ///< S and dP
+  static constexpr int value_product = 1, key_product = 2;  ///< dV, of consumer 0; dK, of consumer 1
+};
+/// Warps that mark: the first of each consumer, then scheduler, loader of K and Q, loader of V and dO.
+inline constexpr int kBackwardKeysStrips = 5;
 
 /// Rows of a key tile: those of one wgmma.
 inline constexpr int kBackwardKeyRows = 64;

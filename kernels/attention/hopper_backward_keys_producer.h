@@ -22,7 +22,7 @@ struct PrepareItem {
 
 /// A loader: one warp that loads K and the Q tiles (side 0), or V and the dO tiles (side 1), of the items.
 template <int Side>
-struct Loader {
+struct Loader : trace::Pen<kConfig.trace> {
   static constexpr int kDim = Side == 0 ? kConfig.head_dim : kConfig.value_dim;
   static constexpr int kResidentBytes = Side == 0 ? kMap.key_bytes : kMap.value_bytes;
   static constexpr int kTileBytes = Side == 0 ? kMap.query_bytes : kMap.dout_bytes;
@@ -49,6 +49,7 @@ struct Loader {
 
   __device__ __forceinline__ void load_nothing() {
     const TileRing& ring = shared.tiles[Side];
+    mark(Mark::wait_empty, BackwardKeysMarks::queries + Side, tile_at.passed);
     ring.wait_empty(tile_at);
     if (lane == 0) {
       shared.note(Side, tile_at.slot()).flags = kQueryTileLast;
@@ -65,7 +66,9 @@ struct Loader {
     QueryTile tile = Masking::next(call, item, {-1, 0}, lane);
     if (tile.number < 0) return load_nothing();
     const ResidentRing& resident = shared.residents[Side];
+    mark(Mark::wait_empty, BackwardKeysMarks::keys + Side, resident_at.passed);
     resident.wait_empty(resident_at);
+    mark(Mark::load, BackwardKeysMarks::keys + Side, resident_at.passed);
     if (lane == 0) {
       resident.expect(resident_at, kResidentBytes);
       tile::tma_load_rows<kKeys, kDim>(Side == 0 ? &params.key : &params.value, shared.resident(Side),
@@ -79,7 +82,9 @@ struct Loader {
       const int rows = work.mask.seqlen_q - first;
       const bool whole = rows >= kQueries && Masking::all_see(call, item, tile, keys, lane);
       const QueryTile next = Masking::next(call, item, tile, lane);
+      mark(Mark::wait_empty, BackwardKeysMarks::queries + Side, tile_at.passed);
       ring.wait_empty(tile_at);
+      mark(Mark::load, BackwardKeysMarks::queries + Side, tile_at.passed);
       if (lane == 0) {
         volatile QueryTilePlace& note = shared.note(Side, tile_at.slot());
         note.first_query = first;
@@ -99,6 +104,7 @@ struct Loader {
 
   __device__ __forceinline__ void run() {
     for (ItemRing::Cursor at;; at.advance()) {
+      mark(Mark::wait_full, BackwardKeysMarks::items, at.passed);
       shared.items.wait_full(at);
       const Item& item = shared.item(at.slot());
       const bool is_end = item.is_end;

@@ -14,6 +14,7 @@
 namespace warploom {
 
 using geometry::Interval;
+using trace::Mark;
 using Element = ptx::ElementOf<kConfig.bfloat16>;
 
 constexpr HopperBackwardKeysSharedMap kMap = shared_map(kConfig);

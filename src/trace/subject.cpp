@@ -40,11 +40,12 @@ Subject attention_subject(int consumers, bool softmax, const std::vector<std::st
   return subject;
 }
 
-/// The simulator's backward pass, two warpgroups in turns.
-sim::AttentionScenario backward_model(const sim::Machine& machine, bool softmax, int columns, int head_dim) {
+/// The simulator's backward pass, or a kernel's part of it, two warpgroups in turns.
+sim::AttentionScenario backward_model(sim::Pass pass, const sim::Machine& machine, bool softmax, int columns,
+                                      int head_dim) {
   sim::AttentionScenario model;
   model.machine = machine;
-  model.pass = sim::Pass::backward;
+  model.pass = pass;
   model.variant = sim::Variant::inter;
   model.step = softmax ? sim::Step::softmax : sim::Step::hstu;
   model.rows = kWarpgroupRows;
@@ -138,15 +139,62 @@ Subject subject_of(const HopperBackwardConfig& config, const sim::Machine& machi
   subject.products[BackwardMarks::slope_product] = {BackwardMarks::tiles, {dp}};
   subject.products[BackwardMarks::gradient_products] = {BackwardMarks::tiles, {dv}};
   subject.products[BackwardMarks::key_product] = {BackwardMarks::tiles, {dk}};
-  subject.products[BackwardMarks::query_product] = {BackwardMarks::scores, {dq}};
+  subject.products[BackwardMarks::query_product] = {BackwardMarks::scores, {}};
+  if (config.accumulate_dq) subject.products[BackwardMarks::query_product].parts = {dq};
   if (!apart || !config.splits_scores) subject.products[BackwardMarks::score_products].parts.push_back(dp);
   if (!apart) subject.products[BackwardMarks::gradient_products].parts.push_back(dk);
   // A tile of 128 queries goes in halves, each with scores of its own.
   const int halves = config.query_rows == 128 ? 2 : 1;
-  subject.model = backward_model(machine, config.softmax, config.query_rows / halves, config.head_dim);
+  subject.model = backward_model(config.accumulate_dq ? sim::Pass::backward : sim::Pass::backward_keys, machine,
+                                 config.softmax, config.query_rows / halves, config.head_dim);
   if (config.value_dim != config.head_dim) subject.differences.push_back(kOneWidth);
-  if (!config.accumulate_dq) subject.differences.push_back("the model has dQ, which another kernel computes here");
-  subject.differences.push_back("here dQ comes one tile late, and after dS has gone through shared memory");
+  if (config.accumulate_dq)
+    subject.differences.push_back("here dQ comes one tile late, and after dS has gone through shared memory");
+  subject.differences.push_back(kNoItems);
+  return subject;
+}
+
+Subject subject_of(const HopperBackwardKeysConfig& config, const sim::Machine& machine) {
+  using Marks = BackwardKeysMarks;
+  Subject subject =
+      attention_subject(/*consumers=*/2, config.softmax, {"scheduler", "loader of K, Q", "loader of V, dO"});
+  subject.legend.emplace_back('h', "P or dS handed over");
+  subject.rings.resize(Marks::handoffs + 2);
+  subject.rings[Marks::queries] = {"Q", config.stages};
+  subject.rings[Marks::douts] = {"dO", config.stages};
+  subject.rings[Marks::keys] = {"K", 1};
+  subject.rings[Marks::values] = {"V", 1};
+  subject.rings[Marks::items] = {"item", HopperBackwardKeysSharedMap::item_slots, /*loaded=*/false};
+  subject.rings[Marks::handoffs] = {"dS", 1, /*loaded=*/false};
+  subject.rings[Marks::handoffs + 1] = {"P", 1, /*loaded=*/false};
+  const double dim = work(config.head_dim), value_dim = work(config.value_dim);
+  subject.products.resize(3);
+  subject.products[Marks::score_products] = {Marks::queries, {{"S", dim}, {"dP", value_dim}}};
+  subject.products[Marks::value_product] = {Marks::douts, {{"dV", value_dim}}};
+  subject.products[Marks::key_product] = {Marks::queries, {{"dK", dim}}};
+  subject.model = backward_model(sim::Pass::backward_keys, machine, config.softmax, config.query_rows, config.head_dim);
+  if (config.value_dim != config.head_dim) subject.differences.push_back(kOneWidth);
+  subject.differences.push_back("here a consumer has one product with its own tile and one with the other's");
+  subject.differences.push_back(kNoItems);
+  return subject;
+}
+
+Subject subject_of(const HopperBackwardDqConfig& config, const sim::Machine& machine) {
+  using Marks = BackwardDqMarks;
+  Subject subject =
+      attention_subject(config.consumers, config.softmax, {"scheduler", "loader of K, V", "loader of Q, dO"});
+  subject.rings = {
+      {"K", config.stages}, {"V", config.value_stages}, {"item", HopperBackwardDqSharedMap::item_slots, false}};
+  for (int c = 0; c < config.consumers; ++c) subject.rings.push_back({message("Q dO of ", c), 1});
+  const double dim = work(config.head_dim), value_dim = work(config.value_dim);
+  subject.products.resize(3);
+  subject.products[Marks::score_product] = {Marks::keys, {{"S", dim}}};
+  subject.products[Marks::slope_product] = {Marks::values, {{"dP", value_dim}}};
+  subject.products[Marks::query_product] = {Marks::keys, {{"dQ", dim}}};
+  subject.model = backward_model(sim::Pass::backward_dq, machine, config.softmax, config.key_columns, config.head_dim);
+  if (config.consumers > 2)
+    subject.differences.push_back(message("the model has two warpgroups, the kernel ", config.consumers));
+  if (config.value_dim != config.head_dim) subject.differences.push_back(kOneWidth);
   subject.differences.push_back(kNoItems);
   return subject;
 }

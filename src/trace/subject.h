@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "attention/hopper_backward_config.h"
+#include "attention/hopper_backward_dq_config.h"
+#include "attention/hopper_backward_keys_config.h"
 #include "attention/hopper_forward_config.h"
 #include "gemm/gemm_config.h"
 #include "sim/scenario.h"
@@ -53,6 +55,8 @@ struct Subject {
 Subject subject_of(const GemmConfig& config, const sim::Machine& machine, std::int64_t steps);
 Subject subject_of(const HopperForwardConfig& config, const sim::Machine& machine);
 Subject subject_of(const HopperBackwardConfig& config, const sim::Machine& machine);
+Subject subject_of(const HopperBackwardKeysConfig& config, const sim::Machine& machine);
+Subject subject_of(const HopperBackwardDqConfig& config, const sim::Machine& machine);
 
 /// Error: runtime_error for a mark of a ring or product that the subject does not have, naming strip and mark.
 Status check_marks(const Subject& subject, const CtaTrace& cta);

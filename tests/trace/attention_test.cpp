@@ -289,6 +289,59 @@ TEST(BackwardTrace, TheModelIsTheSimulatorsBackwardPass) {
   }
 }
 
+TEST(TwoKernelTrace, EachKernelHasItsProductsAndItsModel) {
+  using Keys = BackwardKeysMarks;
+  const Subject keys = subject_of(HopperBackwardKeysConfig{.head_dim = 256, .value_dim = 256}, sim::Machine{});
+  // Consumer 0 owns tile 0, hands dS over and sums dV; consumer 1 sums dK of it, and owns tile 1.
+  const std::vector<Made> first = {{1000, Mark::product, Keys::score_products, 0},
+                                   {1010, Mark::wait_product, Keys::score_products, 0},
+                                   {1080, Mark::scores},
+                                   {1100, Mark::hand_over, Keys::handoffs, 0},
+                                   {1110, Mark::product, Keys::value_product, 0},
+                                   {1112, Mark::wait_product, Keys::value_product, 0},
+                                   {1150, Mark::idle}};
+  const std::vector<Made> second = {{1005, Mark::product, Keys::score_products, 1},
+                                    {1010, Mark::wait_full, Keys::handoffs, 0},
+                                    {1120, Mark::product, Keys::key_product, 0},
+                                    {1130, Mark::wait_product, Keys::score_products, 1},
+                                    {1140, Mark::scores},
+                                    {1150, Mark::wait_product, Keys::key_product, 0},
+                                    {1190, Mark::idle}};
+  const TracedRun run = traced(keys, {first, second, {}, {}, {}});
+  const sim::Run drawn = run_of(run.subject, run.recording, run.recording.ctas[0]);
+  EXPECT_EQ(lane(drawn, "S[0]", 'A'), (Times{{0, 40}}));
+  EXPECT_EQ(lane(drawn, "dP[0]", 'A'), (Times{{40, 80}}));
+  EXPECT_EQ(lane(drawn, "dV[0]", 'A'), (Times{{110, 150}}));
+  EXPECT_EQ(lane(drawn, "dK[1]", 'B'), (Times{{140, 190}}));
+  EXPECT_EQ(check_order(run.subject, run.recording.ctas[0]).violated, 0);
+  EXPECT_EQ(check_order(run.subject, run.recording.ctas[0]).checked, 1);
+  auto model = std::get<sim::AttentionScenario>(fit_model(run.subject, run.recording.ctas[0]));
+  EXPECT_EQ(sim::block_work(model, false).after.size(), 2u);
+  EXPECT_EQ(sim::block_work(model, false).gradient, 0);
+  EXPECT_EQ(model.blocks, 2);
+
+  using Dq = BackwardDqMarks;
+  const Subject dq = subject_of(HopperBackwardDqConfig{.head_dim = 256, .value_dim = 256}, sim::Machine{});
+  ASSERT_EQ(dq.roles.size(), 5u);
+  const std::vector<Made> consumer = {{1000, Mark::turn},
+                                      {1010, Mark::product, Dq::query_product, 0},
+                                      {1020, Mark::product, Dq::score_product, 1},
+                                      {1030, Mark::wait_product, Dq::query_product, 0},
+                                      {1060, Mark::wait_full, Dq::values, 1},
+                                      {1062, Mark::product, Dq::slope_product, 1},
+                                      {1070, Mark::wait_product, Dq::slope_product, 1},
+                                      {1160, Mark::scores},
+                                      {1200, Mark::wait_full, Dq::queries, 1}};
+  const TracedRun one = traced(dq, {consumer, {}, {}, {}, {}});
+  const sim::Run shown = run_of(one.subject, one.recording, one.recording.ctas[0]);
+  EXPECT_EQ(lane(shown, "dQ[0]", 'A'), (Times{{10, 60}}));
+  EXPECT_EQ(lane(shown, "S[0]", 'A'), (Times{{60, 110}}));  // it and dP, as much work, end together at the latest
+  EXPECT_EQ(lane(shown, "dP[0]", 'A'), (Times{{110, 160}}));
+  model = std::get<sim::AttentionScenario>(fit_model(one.subject, one.recording.ctas[0]));
+  EXPECT_EQ(sim::block_work(model, false).after.size(), 1u);
+  EXPECT_EQ(model.blocks, 1);
+}
+
 TEST(AttentionTrace, AMarkOfARingThatTheKernelDoesNotHaveIsRefused) {
   auto marks = forward_marks();
   marks[1].push_back({1395, Mark::wait_full, 7, 0});
