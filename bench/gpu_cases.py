@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, ROOT, SPLIT, Item
+from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, ROOT, SPLIT, TRACER, Item
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -484,6 +484,41 @@ SPECIAL_CHECKS = (
 # The same of gpu_split_checks.py.
 SPLIT_CHECKS = ("independent-of-the-batch", "repeated-bitwise", "graph-capture", "nan-stays-in-its-sequence", "explain")
 
+
+@dataclass(frozen=True)
+class Trace:
+    """What gpu_trace_checks.py traces: an operator's pass, or a kernel of it (its first one with marks where none is
+    named). lanes: those that must show something. results: what must be the same, bit for bit, with marks."""
+
+    dim: int
+    lanes: tuple[str, ...]
+    results: tuple[str, ...]
+    softmax: bool = False
+    backward: bool = False
+    kernel: str = ""
+
+
+def _lanes(products: str, *rings: str, consumers: int = 2) -> tuple[str, ...]:
+    names = [*products.split(), "TC", "FMA"]
+    return tuple(f"{name}[{c}]" for name in names for c in range(consumers)) + tuple(f"{ring}[0]" for ring in rings)
+
+
+# dQ is summed in an order that differs from run to run where one kernel computes all gradients.
+TRACES = {
+    "forward-hstu-D128": Trace(128, _lanes("S PV", "K", "V", "Q"), ("out",)),
+    "forward-softmax-D64": Trace(64, _lanes("S PV", "K", "V", "Q", consumers=4), ("out", "lse"), softmax=True),
+    "backward-hstu-D128": Trace(128, _lanes("S dP dV dK dQ", "Q dO", "K V"), ("dk", "dv"), backward=True),
+    "backward-softmax-D64": Trace(
+        64, _lanes("S dP dV dK dQ", "Q dO", "K V"), ("dk", "dv"), softmax=True, backward=True
+    ),
+    "backward-hstu-D256-keys": Trace(
+        256, _lanes("S dP", "Q", "dO", "K", "V"), ("dq", "dk", "dv"), backward=True, kernel="keys"
+    ),
+    "backward-hstu-D256-dq": Trace(
+        256, _lanes("S dP dQ", "K", "V", "Q dO of 0"), ("dq", "dk", "dv"), backward=True, kernel="dq"
+    ),
+}
+
 # The same of gpu_torch_checks.py.
 TORCH_CHECKS = (
     "autograd",
@@ -777,6 +812,10 @@ def all_items() -> list[Item]:
     items += [
         Item("checks", f"torch-{name}", (*HOPPER_FORWARD, *FORWARD, *HOPPER_BACKWARD, *BACKWARD))
         for name in TORCH_CHECKS
+    ]
+    items += [
+        Item("checks", f"trace-{name}", (*(HOPPER_BACKWARD if trace.backward else HOPPER_FORWARD), *TRACER))
+        for name, trace in TRACES.items()
     ]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
     items += [Item("checks", f"ladder-{name}", sources) for name, sources in ladder_rungs().items()]

@@ -88,6 +88,14 @@ HOPPER_BACKWARD = (
     "src/gpu/tensor_map.cpp",
     *HOST_FILES,
 )
+# What reads the marks of a kernel.
+TRACER = (
+    "src/trace/order.cpp",
+    "src/trace/recording.cpp",
+    "src/trace/subject.cpp",
+    "src/trace/timeline.cpp",
+    "src/trace/traced_run.cpp",
+)
 Record = dict[str, Any]
 SECTIONS = ("checks", "sanitizer", "bench")
 
