@@ -760,7 +760,7 @@ GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp"
 
 def _hopper_adds_bias(p: Problem) -> bool:
     """Whether the Hopper kernel adds the problem's bias."""
-    return p.bias in ("dense", "packed") and p.intervals is None and p.softcap is None
+    return p.intervals is None and p.softcap is None and not p.thresholds
 
 
 # Biases that the kernels for every GPU check too: each form with both operators, under one mask each.

@@ -279,7 +279,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     mark_step(Mark::wait_product, ForwardMarks::keys, number);
     ptx::wgmma_wait_group<1>(flat);
     mark_step(Mark::scores);
-    if constexpr (kBiased) add_bias(s, call, shared, item_at.slot(), key.index, who);
+    if constexpr (kBiased) add_bias<true>(s, call, shared, item_at.slot(), key.index, who);
     release_key(key);
     if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
     float rescale[2];
@@ -304,7 +304,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
       mark_step(Mark::wait_full, ForwardMarks::keys, key_at.passed);
       shared.keys.wait_full(key);
       int left = shared.note(key.index).plain_tiles[who];
-      if (left == 0) break;
+      if (left == 0 || !has_plain_bias(shared, key.index, who)) break;
       key_at.passed += left;
       while (true) {
         plain_step(key, value, key_at.passed - left);
@@ -313,7 +313,9 @@ struct Consumer : trace::Pen<kConfig.trace> {
         if (--left == 0) break;
         mark_step(Mark::wait_full, ForwardMarks::keys, key_at.passed - left);
         shared.keys.wait_full(key);
+        if (!has_plain_bias(shared, key.index, who)) break;
       }
+      if constexpr (kBucketed) key_at.passed -= left;
     }
     value_at = key_at.before();
     // As it was, said again: the loop need not keep registers for it.
@@ -336,7 +338,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     mark_step(Mark::wait_product, ForwardMarks::keys, key_at.passed);
     ptx::wgmma_wait_group<WithOutput ? 1 : 0>(flat);
     mark_step(Mark::scores);
-    if constexpr (kBiased) add_bias(s, call, shared, item_at.slot(), key_at.slot(), who);
+    if constexpr (kBiased) add_bias<false>(s, call, shared, item_at.slot(), key_at.slot(), who);
     release_key(key_at.place());
     release_query(kind);
     if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
@@ -449,10 +451,10 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     ptx::tma_prefetch_map(&params.value);
   }
   if (threadIdx.x == 0) {
-    // The consumers, the loader and the warps that copy R; the scheduler.
+    // The consumers, the loader and the warps that bring R; the scheduler.
     shared.items.init(kConfig.consumers * kWarpgroup + 32 + kBiasWarps * 32, 32);
     shared.queries.init(kConfig.consumers, 32);
-    shared.keys.init(kConfig.consumers * kKeyReleases, 1 + kBiasWarps * 32);
+    shared.keys.init(kConfig.consumers * kKeyReleases, 1 + kBiasPublications);
     shared.values.init(kConfig.consumers);
     for (int slot = 0; slot < kItemSlots; ++slot) ptx::mbarrier_init(shared.begun(slot), 1);
     ptx::fence_mbarrier_init();
@@ -474,9 +476,8 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
       loader.start_trace(kConfig.consumers + 1, lane == 0);
       loader.run();
       loader.finish_trace(kConfig.consumers + 1);
-    } else if constexpr (kCopiedBias) {
-      BiasCopier copier{params.call, shared, lane, warp - 2, shared.bias_rows(warp - 2), {}};
-      copier.run();
+    } else if constexpr (kBiasWarps > 0) {
+      bring_bias(params.call, shared, lane, warp - 2);
     }
   } else {
     ptx::setmaxnreg_inc<kBudget.consumer>();

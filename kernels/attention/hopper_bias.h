@@ -1,7 +1,8 @@
-// A bias in the Hopper forward kernel: the producer brings each consumer's tile of R beside the key tile (by TMA, or
+// A bias in the Hopper forward kernel: the producer brings each consumer's part of R beside the key tile (by TMA, or
 // hopper_bias_producer.h), and the consumer's warps add it to their scores.
 #pragma once
 
+#include "attention/hopper_bucketed.h"
 #include "attention/hopper_shared.h"
 #include "ptx/ldmatrix.h"
 
@@ -21,8 +22,8 @@ __device__ __forceinline__ void add_bias_pairs(WarpgroupScores<kKeys>& s, const 
       const float2 r = ptx::unpack<Element>(block[i]);
       least = ptx::min_pair<Element>(least, block[i]);
       float* const pair = &s[0][n + i / 2][i % 2 * 2];
-      pair[0] = Rows::biased(pair[0], r.x, call);
-      pair[1] = Rows::biased(pair[1], r.y, call);
+      pair[0] = Rows::biased(pair[0], Rows::bias_factor(call) * r.x, call);
+      pair[1] = Rows::biased(pair[1], Rows::bias_factor(call) * r.y, call);
     }
   }
   const float2 smallest = ptx::unpack<Element>(least);
@@ -70,7 +71,7 @@ __device__ __forceinline__ void add_bias_elements(WarpgroupScores<kKeys>& s, con
     for (int i = 0; i < 4; ++i) {
       const float r = load(n, i);
       least = fminf(least, r);
-      s[0][n][i] = Rows::biased(s[0][n][i], r, call);
+      s[0][n][i] = Rows::biased(s[0][n][i], Rows::bias_factor(call) * r, call);
     }
   }
   if (!__any_sync(kAllLanes, least == ptx::minus_infinity())) return;
@@ -83,8 +84,15 @@ __device__ __forceinline__ void add_bias_elements(WarpgroupScores<kKeys>& s, con
   }
 }
 
+/// Whether a key tile has a bias for the plain loop.
+__device__ __forceinline__ bool has_plain_bias(const Shared& shared, int stage, int consumer) {
+  if constexpr (kBucketed) return !bucketed_tile(shared, stage).looks_up(consumer);
+  return true;
+}
+
 /// Adds R to a warp's 16 rows of scores. What R says to be -inf is invisible. item, stage: the slots of the item and of
-/// the key tile.
+/// the key tile. Plain: has_plain_bias.
+template <bool Plain>
 __device__ __forceinline__ void add_bias(WarpgroupScores<kKeys>& s, const AttentionCall& call, const Shared& shared,
                                          int item, int stage, int consumer) {
   const uint32 tile = shared.bias(stage, consumer);
@@ -94,6 +102,14 @@ __device__ __forceinline__ void add_bias(WarpgroupScores<kKeys>& s, const Attent
     add_bias_pairs(s, call,
                    MappedBlocks{tile + (warp * kWarpRows + lane % 16) * geometry::kPanelRowBytes +
                                 geometry::swizzled_chunk(lane % 8, lane / 16) * geometry::kChunkBytes});
+  } else if constexpr (kBucketed) {
+    BucketedReader{call,
+                   bucketed_tables(shared),
+                   bucketed_item(shared, item),
+                   bucketed_tile(shared, stage),
+                   consumer * kWarpgroupRows + warp * kWarpRows,
+                   lane}
+        .add_to<!Plain>(s);
   } else if constexpr (!kShiftedBias) {
     add_bias_pairs(s, call,
                    CopiedBlocks{tile + warp * BiasTile::kBytes + lane % 16 * BiasTile::kPitch +

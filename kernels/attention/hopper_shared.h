@@ -38,14 +38,17 @@ constexpr bool kEndsItemFirst = kConfig.consumers > 2 ||
 constexpr bool kBiased = kConfig.bias != HopperBias::none;
 constexpr bool kMappedBias = kConfig.bias == HopperBias::tensor_map;
 constexpr bool kCopiedBias = is_copied(kConfig.bias);
+constexpr bool kBucketed = kConfig.bias == HopperBias::bucketed;
 constexpr bool kFloatBias = kConfig.bias == HopperBias::float_rows;
 /// Copied rows may begin between two multiples of 16 bytes.
 constexpr bool kShiftedBias = kFloatBias || kConfig.bias == HopperBias::shifted_rows;
 /// A consumer's arrivals on a key tile: its elected thread's, or its warps', which read R by themselves.
 constexpr int kKeyReleases = kBiased ? 4 : 1;
 static_assert(!kBiased || (!kConfig.interval_mask && !kConfig.softcap));
-/// Warps that copy R. Each of their lanes tells that its part of a key tile is there.
-constexpr int kBiasWarps = kCopiedBias ? kCopyingWarps : 0;
+/// Warps of the producer that bring R, and their arrivals on a key tile: what is copied arrives by itself, lane by
+/// lane.
+constexpr int kBiasWarps = kBucketed ? 1 : kCopiedBias ? kCopyingWarps : 0;
+constexpr int kBiasPublications = kBucketed ? 1 : 32 * kBiasWarps;
 constexpr int kPanelValues = geometry::kPanelColumns;
 static_assert(kKeys % 16 == 0 && kKeys <= 256 && kConfig.consumers >= 1 && kConfig.consumers <= kMaxConsumers);
 
@@ -112,7 +115,7 @@ struct Shared {
   /// Where the rows lie that one of the warps copies.
   __device__ __forceinline__ BiasRows& bias_rows(int warp) const {
     static_assert(sizeof(BiasRows) <= kBiasRowsBytes);
-    return *reinterpret_cast<BiasRows*>(bytes + kMap.bias_rows + warp * kBiasRowsBytes);
+    return *reinterpret_cast<BiasRows*>(bytes + kMap.bias_tables + warp * kBiasRowsBytes);
   }
   /// Where a consumer's warp puts 16 rows of 64 columns of O on their way out.
   __device__ __forceinline__ uint32 staging(int consumer, int warp) const {

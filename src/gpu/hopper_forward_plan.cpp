@@ -39,6 +39,8 @@ constexpr Tile kRoomyNarrowTile = {64, 2, 128, 2, 2};
 
 /// Biases whose rows warps of the producer copy, instead of those alone that a tensor map describes.
 constexpr bool kCopiesBiases = true;
+/// Bucketed biases.
+constexpr bool kComputesBiases = true;
 
 /// With a bias in q's type, the tiles of which lie beside those of K: by TMA in panels of 64 columns.
 constexpr std::array kBiasTiles = {
@@ -54,13 +56,31 @@ constexpr std::array kFloatBiasTiles = {
     Tile{192, 2, 48, 2, 1},
     Tile{256, 2, 32, 2, 1},
 };
+/// With a bucketed one, which takes a little of shared memory.
+constexpr std::array kBucketedTiles = {
+    Tile{64, 3, 64, 2, 2},
+    Tile{128, 2, 96, 2, 2},
+    Tile{192, 2, 64, 2, 1},
+    Tile{256, 2, 48, 2, 1},
+};
+
+const std::array<Tile, kTiles.size()>& tiles_of(HopperBias bias) {
+  switch (bias) {
+    case HopperBias::none:
+      return kTiles;
+    case HopperBias::float_rows:
+      return kFloatBiasTiles;
+    case HopperBias::bucketed:
+      return kBucketedTiles;
+    default:
+      return kBiasTiles;
+  }
+}
 
 const Tile& tile_of(const HopperForwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   if ((config.interval_mask || config.softcap) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
-  const std::array<Tile, kTiles.size()>& tiles = config.bias == HopperBias::none         ? kTiles
-                                                 : config.bias == HopperBias::float_rows ? kFloatBiasTiles
-                                                                                         : kBiasTiles;
+  const std::array<Tile, kTiles.size()>& tiles = tiles_of(config.bias);
   return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
@@ -76,9 +96,10 @@ bool has_mapped_bias(const warploom_attention& call) {
          is_mappable(bias_map(call, kWarpgroupRows), bias_tensor(call.bias));
 }
 
-/// How the kernel reads a stored bias, or none. aligned: its rows are whole 16 bytes.
+/// How the kernel gets the bias. aligned: the rows of a stored one are whole 16 bytes.
 HopperBias bias_of(const warploom_attention& call, bool aligned) {
   if (call.bias.kind == WARPLOOM_NO_BIAS) return HopperBias::none;
+  if (call.bias.kind == WARPLOOM_BUCKETED_BIAS) return HopperBias::bucketed;
   if (has_mapped_bias(call)) return HopperBias::tensor_map;
   if (call.bias.dtype == WARPLOOM_FLOAT32) return HopperBias::float_rows;
   return aligned ? HopperBias::rows : HopperBias::shifted_rows;
@@ -89,9 +110,12 @@ struct BiasNames {
   const char *constant, *name;
 };
 BiasNames names_of(HopperBias bias) {
-  constexpr std::array kNames = {
-      BiasNames{"none", "none"}, BiasNames{"tensor_map", "dense, by TMA"}, BiasNames{"rows", "rows, copied"},
-      BiasNames{"shifted_rows", "rows that begin anywhere, copied"}, BiasNames{"float_rows", "float32 rows, copied"}};
+  constexpr std::array kNames = {BiasNames{"none", "none"},
+                                 BiasNames{"tensor_map", "dense, by TMA"},
+                                 BiasNames{"rows", "rows, copied"},
+                                 BiasNames{"shifted_rows", "rows that begin anywhere, copied"},
+                                 BiasNames{"float_rows", "float32 rows, copied"},
+                                 BiasNames{"bucketed", "bucketed"}};
   return kNames[static_cast<std::size_t>(bias)];
 }
 
@@ -104,7 +128,9 @@ HopperForwardConfig config_of(const warploom_attention& call, bool bias_aligned)
   config.softcap = call.op == WARPLOOM_SOFTMAX && call.softcap > 0;
   config.interval_mask = has_interval_mask(call);
   config.bias = bias_of(call, bias_aligned);
-  config.scaled_query = call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
+  // With tables one multiply-add makes a score of Q K^T and R.
+  config.scaled_query =
+      config.bias != HopperBias::bucketed && call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
   return config;
 }
 
@@ -182,8 +208,8 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
       add(other);
       for (const HopperForwardConfig& base : {plain, other}) {
         HopperForwardConfig biased = base;
-        for (const HopperBias bias :
-             {HopperBias::tensor_map, HopperBias::rows, HopperBias::shifted_rows, HopperBias::float_rows}) {
+        for (const HopperBias bias : {HopperBias::tensor_map, HopperBias::rows, HopperBias::shifted_rows,
+                                      HopperBias::float_rows, HopperBias::bucketed}) {
           biased.bias = bias;
           add(biased);
         }
@@ -201,11 +227,14 @@ struct MapShapes {
   TensorMapShape query, key, value;
 };
 
-/// Whether the kernel can add the call's bias: none or a stored one, neither beside an interval mask nor a softcap.
+/// Whether the kernel can add the call's bias: not beside an interval mask or a softcap, nor from a time table that is
+/// larger than the staged one or has thresholds of the caller's, which may stand closer than the default ones.
 bool serves_bias(const warploom_attention& call) {
-  if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
+  const warploom_bias& bias = call.bias;
+  if (bias.kind == WARPLOOM_NO_BIAS) return true;
   if (has_interval_mask(call) || (call.op == WARPLOOM_SOFTMAX && call.softcap > 0)) return false;
-  return has_mapped_bias(call) || (kCopiesBiases && call.bias.kind != WARPLOOM_BUCKETED_BIAS);
+  if (bias.kind != WARPLOOM_BUCKETED_BIAS) return kCopiesBiases || has_mapped_bias(call);
+  return kComputesBiases && (bias.time == nullptr || (bias.num_times <= kMostTimes && bias.time_bucket == nullptr));
 }
 
 MapShapes map_shapes(const warploom_attention& call, int key_columns) {
@@ -260,9 +289,10 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       " scores: ", kWarpgroupRows * c.key_columns / 128,
                       " a thread, each one special function and about three more ", "instructions, beside ",
                       2 * (call.head_dim + call.value_dim), " FLOPs a score on the tensor core")}};
-  json["why"] = message("the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
-                        ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
-                        "describe, bucketed biases, and biases beside interval masks or a softcap take mma.sync");
+  json["why"] = message(
+      "the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
+      ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
+      "describe, biases beside interval masks or a softcap, and long or own lists of time buckets take mma.sync");
 }
 
 }  // namespace

@@ -60,7 +60,22 @@ TEST(HopperPlan, TakesForwardCallsThatTensorMapsDescribe) {
       change(c);
     };
   };
-  EXPECT_TRUE(differs(with_bias([](auto& c) { c.bias.kind = WARPLOOM_BUCKETED_BIAS; })));
+  const auto bucketed_bias = [](auto& c) {
+    c.bias.kind = WARPLOOM_BUCKETED_BIAS;
+    c.bias.time = static_cast<const float*>(c.q.data);
+    c.bias.time_heads = 1;
+    c.bias.num_times = kMostTimes;
+    c.bias.timestamps = static_cast<const int64_t*>(c.q.data);
+  };
+  EXPECT_FALSE(differs(bucketed_bias));
+  EXPECT_TRUE(differs([&](auto& c) {
+    bucketed_bias(c);
+    c.bias.num_times = kMostTimes + 1;
+  }));
+  EXPECT_TRUE(differs([&](auto& c) {
+    bucketed_bias(c);
+    c.bias.time_bucket = c.bias.timestamps;
+  })) << "thresholds of the caller's may stand close together";
   EXPECT_TRUE(differs(with_bias([](auto& c) {
     c.op = WARPLOOM_SOFTMAX;
     c.softcap = 2;
@@ -120,7 +135,7 @@ TEST(HopperPlan, EveryPairOfHeadDimensionsFits) {
   for (wanted.head_dim = 8; wanted.head_dim <= 256; wanted.head_dim += 8) {
     for (wanted.value_dim = 8; wanted.value_dim <= 256; wanted.value_dim += 8) {
       for (const HopperBias bias : {HopperBias::none, HopperBias::none, HopperBias::tensor_map, HopperBias::rows,
-                                    HopperBias::shifted_rows, HopperBias::float_rows}) {
+                                    HopperBias::shifted_rows, HopperBias::float_rows, HopperBias::bucketed}) {
         wanted.interval_mask = bias == HopperBias::none && !wanted.interval_mask;
         wanted.bias = bias;
         const Result<HopperForwardConfig> config = choose_hopper_config(wanted, device);
