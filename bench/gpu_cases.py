@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, ROOT, SPLIT, TRACER, Item
+from gpu_report import (
+    BACKWARD,
+    FORWARD,
+    FUNCTIONS,
+    HOPPER_BACKWARD,
+    HOPPER_FORWARD,
+    HOST_FILES,
+    ROOT,
+    SPLIT,
+    TRACER,
+    Item,
+)
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -24,7 +35,8 @@ class Problem:
     constant_score: every score is this number. extra_rows: rows after the last sequence. intervals: a row's number of
     them. bias: "dense", "packed", "position", "time" or "bucketed" (both tables); bias_masked: the share of stored
     entries that are -inf; bias_offset: elements by which stored ones miss the alignment of 16 bytes; bias_heads: 1 or
-    None (all); bias_batch: a dense one for each sequence, else one for all; thresholds: own ones for time.
+    None (all); bias_batch: a dense one for each sequence, else one for all; thresholds: own ones for time. score,
+    mask_function: names of a user's functions in gpu_functions.py.
     """
 
     name: str
@@ -64,6 +76,8 @@ class Problem:
     bias_scaled: bool = True
     thresholds: bool = False
     time_span: int = 100_000  # largest step between neighbouring timestamps
+    score: str | None = None
+    mask_function: str | None = None
 
     @property
     def dtype(self) -> str:
@@ -444,6 +458,29 @@ def _split_problems() -> list[Problem]:
     return [replace(p, name=f"split-{p.name}") for p in (*problems, *scores, *biased, *softmax)]
 
 
+def _function_problems() -> list[Problem]:
+    """Users' score functions on the kernels that take them, with the forms of mask and bias that those tell apart;
+    users' masks on both forward kernels. Each is a few kernels of its own to compile: few problems, each for several
+    things."""
+    wide: dict[str, Any] = {"dim": 128, "value_dim": 128}
+    problems = [
+        Problem("rational", score="rational", **MASKS["ctx-tgt-window"]),
+        Problem("all-fp16", score="all", dim=40, value_dim=72, bfloat16=False, alpha=1.5),
+        Problem("never-0", score="never-0", slots_q=SHORT_Q, slots_k=BOUNDARIES, right=None, divisor="rows", **wide),
+        Problem("relu2", score="relu2", used_q=USED_Q, used_k=USED_K, extra_rows=9, dim=256, value_dim=256),
+        Problem("beyond-fp16", score="relu2", constant_score=400.0, divisor=1e6, bfloat16=False, slots_q=(70,)),
+        Problem("dense-bias", score="capped", bias="dense", bias_masked=0.2, **MASKS["ctx-tgt-window"]),
+        Problem("packed-bias", score="never-0", bias="packed", bias_float32=True, bfloat16=False, bias_scaled=False),
+        Problem("one-bias", score="swish", bias="dense", bias_heads=1, bias_masked=0.1, bias_offset=1),
+        Problem("bucketed-bias", score="never-0", bias="bucketed", slots_q=(130, 1, 67), **wide),
+        Problem("blocks", mask_function="blocks", right=None, **wide),
+        Problem("anchored", mask_function="anchored", right=None, contexts=CONTEXTS, targets=TARGETS, softmax=True),
+        Problem("both", score="capped", mask_function="by-head", right=None, layout="dense", slots_q=(150,) * 3),
+    ]
+    return [replace(p, name=f"function-{p.name}") for p in problems]
+
+
+FUNCTION_PROBLEMS = {problem.name: problem for problem in _function_problems()}
 SPLIT_PROBLEMS = {problem.name: problem for problem in _split_problems()}
 PROBLEMS = {
     problem.name: problem
@@ -454,6 +491,7 @@ PROBLEMS = {
         *_softmax_problems(),
         *_bias_problems(),
         *SPLIT_PROBLEMS.values(),
+        *FUNCTION_PROBLEMS.values(),
     )
 }
 
@@ -483,6 +521,9 @@ SPECIAL_CHECKS = (
 
 # The same of gpu_split_checks.py.
 SPLIT_CHECKS = ("independent-of-the-batch", "repeated-bitwise", "graph-capture", "nan-stays-in-its-sequence", "explain")
+
+# The same of gpu_function_checks.py.
+FUNCTION_CHECKS = ("autograd", "opcheck", "torch-compile", "graph-capture", "parameters", "messages")
 
 
 @dataclass(frozen=True)
@@ -558,7 +599,8 @@ BACKWARD_BIASES = (
 BACKWARD_PROBLEMS = {
     name: problem
     for name, problem in PROBLEMS.items()
-    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES or "bias-whole" in name)
+    if name not in SPLIT_PROBLEMS
+    and (problem.bias is None or name in (*BACKWARD_BIASES, *FUNCTION_PROBLEMS) or "bias-whole" in name)
 }
 # What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
 BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
@@ -643,6 +685,16 @@ SANITIZER_PROBLEMS = {
             dim=40,
             value_dim=72,
             bias="bucketed",
+        ),
+        # A score function whose float16 passes 65504, so that rows are scaled, under a mask function.
+        Problem(
+            "hstu-D64-functions",
+            slots_q=(0, 65, 131),
+            bfloat16=False,
+            right=None,
+            divisor=1e5,
+            score="steep",
+            mask_function="by-head",
         ),
         # Short queries beside a long one: three kernels and the one that adds up.
         Problem("softmax-D64-split", slots_q=(1, 20, 0, 70, 3), slots_k=(600, 300, 5, 70, 257), softmax=True),
@@ -769,9 +821,12 @@ BIASES_BOTH_WAYS = {*(f"bias-{form}" for form in BIASES), *(f"softmax-bias-{form
 
 def both_ways(section: str, name: str, case: str) -> list[Item]:
     """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. Most with a bias
-    have one entry: on the latter they differ in little from those that have two."""
+    have one entry: on the latter they differ in little from those that have two. So has a user's score function, which
+    the latter alone take."""
     problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
     split = SPLIT if problem is None or problem.slots_k is not None else ()
+    if problem is not None and problem.score is not None:
+        return [Item(section, name, (*FORWARD, *split, *FUNCTIONS))]
     if problem is not None and problem.bias is not None:
         if not _hopper_adds_bias(problem):
             return [Item(section, name, (*FORWARD, *split))]
@@ -800,13 +855,19 @@ def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
     for name in (*PROBLEMS, *SPECIAL_CHECKS):
-        if name not in SPLIT_PROBLEMS:
+        if name not in SPLIT_PROBLEMS and name not in FUNCTION_PROBLEMS:
             items += both_ways("checks", f"forward-{name}", name)
     # Sequences whose queries are not short go to the kernel that the call chooses for them.
     items += [Item("checks", f"forward-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_PROBLEMS]
+    for name, problem in FUNCTION_PROBLEMS.items():
+        # A score function keeps a call to mma.sync; a mask function ends as an interval mask wherever those run.
+        chosen = FORWARD if problem.score is not None else (*HOPPER_FORWARD, *FORWARD)
+        items.append(Item("checks", f"forward-{name}", (*chosen, *SPLIT, *FUNCTIONS)))
+    items += [Item("checks", f"functions-{name}", (*FORWARD, *BACKWARD, *FUNCTIONS)) for name in FUNCTION_CHECKS]
     items += [Item("checks", f"split-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_CHECKS]
     for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS):
-        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD)))
+        functions = FUNCTIONS if name in FUNCTION_PROBLEMS else ()
+        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD, *functions)))
         if name.startswith(BACKWARD_BOTH_WAYS):
             items.append(Item("checks", f"backward-{name}{MMA_ONLY}", BACKWARD))
     items += [
@@ -824,7 +885,11 @@ def all_items() -> list[Item]:
         for case, problem in SANITIZER_PROBLEMS.items():
             of_tool += both_ways("sanitizer", f"{tool}/{case}", case)
             # The same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
-            if "split" not in case and (problem.bias is None or tool in ("memcheck", "racecheck")):
+            if problem.score is not None:
+                if tool == "memcheck":
+                    sources = (*HOPPER_BACKWARD, *BACKWARD, *FUNCTIONS)
+                    of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", sources))
+            elif "split" not in case and (problem.bias is None or tool in ("memcheck", "racecheck")):
                 of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", (*HOPPER_BACKWARD, *BACKWARD)))
                 if problem.bias is None:
                     of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))

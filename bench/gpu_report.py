@@ -63,6 +63,20 @@ BACKWARD = (
     *HOST_FILES,
 )
 
+# What users' functions add to the kernels through mma.sync.
+FUNCTIONS = (
+    "kernels/attention/mask_intervals.cu",
+    "kernels/attention/mask_math.h",
+    "kernels/attention/score_math.h",
+    "src/expression/device_text.cpp",
+    "src/expression/differentiate.cpp",
+    "src/expression/functions.cpp",
+    "src/expression/graph.cpp",
+    "src/expression/parse.cpp",
+    "src/gpu/mask_intervals.cpp",
+    "src/gpu/user_score.cpp",
+)
+
 # The Hopper kernel, which takes what it can of the forward calls on an H200; mma.sync kernels take the rest.
 HOPPER_FORWARD = (
     "kernels/attention/attention_forward_hopper.cu",

@@ -58,7 +58,7 @@ def pack_forward(op: int, call: Description, out: Any, lse: Any) -> bytes:
             ),
             _layout.LENGTHS_MASK_SCALARS.pack(*call.tail),
             _layout.EMPTY_BIAS if call.bias is None else _layout.BIAS.pack(*call.bias),
-            _layout.EMPTY_TAIL,
+            _layout.EMPTY_TAIL if call.functions is None else _layout.TAIL.pack(*call.functions, 0, 0),
         )
     )
 
@@ -101,7 +101,7 @@ def pack_backward(op: int, call: Description, dout: Any, out: Any, lse: Any, res
             ),
             _layout.LENGTHS_MASK_SCALARS.pack(*call.tail),
             bias,
-            _layout.EMPTY_TAIL,
+            _layout.EMPTY_TAIL if call.functions is None else _layout.TAIL.pack(*call.functions, 0, 0),
         )
     )
 

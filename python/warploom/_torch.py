@@ -283,9 +283,13 @@ _COMMON_SCHEMA = (
     "Tensor? num_targets, Tensor? intervals, Tensor? timestamps, Tensor? time_bucket, SymInt? max_seqlen_q, "
     "SymInt? max_seqlen_k, SymInt? seqused_q_all, SymInt? seqused_k_all, SymInt? left, SymInt? right, "
     "SymInt? num_contexts_all, SymInt? num_targets_all, SymInt target_group_size, bool target_window_from_history_end, "
-    "float? alpha, bool deterministic, bool check_inputs, int bias_kind, int bias_rows"
+    "float? alpha, bool deterministic, bool check_inputs, int bias_kind, int bias_rows, "
+    "str? mask_function, str? mask_parameters, float[]? mask_values"
 )
-_HSTU_SCHEMA = _COMMON_SCHEMA + ", Tensor? divisor_rows, float? divisor, bool bias_scaled_by_alpha"
+_HSTU_SCHEMA = _COMMON_SCHEMA + (
+    ", Tensor? divisor_rows, float? divisor, bool bias_scaled_by_alpha, "
+    "str? score, str? score_slope, str? score_parameters, float[]? score_values"
+)
 _SOFTMAX_SCHEMA = _COMMON_SCHEMA + ", float softcap"
 _GRADIENTS_SCHEMA = "(Tensor dq, Tensor dk, Tensor dv, Tensor dbias, Tensor dposition, Tensor dtime)"
 _SCHEMAS = {

@@ -370,7 +370,7 @@ void place_scratch(const warploom_attention& call, const ScratchUse& use, GpuPla
 
 bool hopper_backward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
-  if (call.pass != WARPLOOM_BACKWARD || !serves_bias(call)) return false;
+  if (call.pass != WARPLOOM_BACKWARD || !serves_bias(call) || has_score_function(call)) return false;
   if (takes_two_kernels(call) && !two_kernels_serve(call)) return false;
   if (call.op == WARPLOOM_SOFTMAX &&
       std::fabs(effective_alpha(call)) * static_cast<double>(call.head_dim) > kMaxExponentScale) {

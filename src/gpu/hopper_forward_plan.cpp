@@ -360,7 +360,7 @@ geometry::Schedule hopper_query_schedule(const warploom_attention& call, int que
 
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
-  if (call.pass != WARPLOOM_FORWARD || !serves_bias(call)) return false;
+  if (call.pass != WARPLOOM_FORWARD || !serves_bias(call) || has_score_function(call)) return false;
   const MapShapes shapes = map_shapes(call, /*key_columns=*/geometry::kPanelColumns);
   return is_mappable(shapes.query, call.q) && is_mappable(shapes.key, call.k) && is_mappable(shapes.value, call.v);
 }

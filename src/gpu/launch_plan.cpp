@@ -34,7 +34,11 @@ Result<const LoadedKernel*> loaded_kernel(const PlannedLaunch& planned, const Ar
     if (const auto found = loaded.find(key); found != loaded.end()) return found->second;
   }
   const Result<CubinPointer> cubin = compiler().get(planned.family->request(planned.config, architecture));
-  if (!cubin.ok()) return cubin.status();
+  if (!cubin.ok()) {
+    const Status status = cubin.status();
+    const auto marked = planned.family->failure;
+    return marked == nullptr ? status : Status(status.code(), marked(planned.config, status.message()));
+  }
   const Result<const LoadedKernel*> kernel = load_kernel(*cubin, device, planned.shared_bytes);
   if (!kernel.ok()) return kernel;
   const std::lock_guard lock(mutex);

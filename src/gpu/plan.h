@@ -49,6 +49,8 @@ struct KernelFamily {
   /// One configuration as a variant.
   KernelVariant (*variant)(const ConfigKey& config);
   const TraceHooks* trace = nullptr;  ///< null: the kernel has no marks
+  /// Kernels with a user's function: the compiler's message with the lines of the user's text that it names.
+  std::string (*failure)(const ConfigKey& config, const std::string& message) = nullptr;
 };
 
 /// A configuration with what a list of them is filtered and printed by.

@@ -235,7 +235,8 @@ const KernelFamily kCombine = {"attention_combine", "kernels/attention/attention
                                combine_variants, combine_variant};
 
 bool splits_short_queries(const warploom_attention& call) {
-  if (call.pass != WARPLOOM_FORWARD || call.total_q == 0) return false;
+  // A user's score function is left to the kernel that takes the tiles whole.
+  if (call.pass != WARPLOOM_FORWARD || call.total_q == 0 || has_score_function(call)) return false;
   if (is_dense(call)) return call.max_seqlen_q <= kShortQueries && call.max_seqlen_k > kFewestChunkKeys;
   return call.cu_seqlens_k != nullptr && call.cu_seqlens_k != call.cu_seqlens_q;
 }

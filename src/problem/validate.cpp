@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "expression/functions.h"
 #include "problem/extents.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
@@ -233,6 +234,22 @@ Status check_arrays(const warploom_attention& call) {
   return check_pointer("divisor", call.divisor_rows, sizeof(float));
 }
 
+Status check_mask_function(const warploom_attention& call) {
+  if (call.left != WARPLOOM_UNBOUNDED || call.right != WARPLOOM_UNBOUNDED || call.target_group_size != 1 ||
+      has_flag(call, WARPLOOM_WINDOW_FROM_HISTORY_END)) {
+    return bad_value("a mask function replaces every other mask rule; leave out left, right and the targets' options");
+  }
+  return expression::find_mask(call.mask_function).status();
+}
+
+/// Only for HSTU: softmax's P is no function of one score.
+Status check_score_function(const warploom_attention& call) {
+  if (!has_score_function(call)) return {};
+  if (call.op == WARPLOOM_SOFTMAX)
+    return bad_value("score belongs to HSTU attention, where it replaces silu; softmax attention takes none");
+  return expression::find_score(call.score).status();
+}
+
 Status check_mask(const warploom_attention& call) {
   if (call.left < 0) return bad_value("left = ", call.left, " is negative; pass 0 or more, or None for no limit");
   if (call.right < 0) return bad_value("right = ", call.right, " is negative; pass 0 or more, or None for no limit");
@@ -242,6 +259,7 @@ Status check_mask(const warploom_attention& call) {
     return bad_value("intervals has 0 heads; it must have 1 or q's ", call.heads);
   }
   if (has_interval_mask(call)) {
+    if (has_mask_function(call)) return bad_value("intervals are given beside a mask function; pass one of the two");
     if (counts || call.left != WARPLOOM_UNBOUNDED || call.right != WARPLOOM_UNBOUNDED) {
       return bad_value("intervals replace every other mask rule; leave out left, right, num_contexts and num_targets");
     }
@@ -255,6 +273,7 @@ Status check_mask(const warploom_attention& call) {
       return bad_value("intervals is missing (null)");
     return {};
   }
+  if (has_mask_function(call)) return check_mask_function(call);
   if (counts && call.right != 0) {
     const char* which = has_contexts(call) ? "num_contexts" : "num_targets";
     return call.right == WARPLOOM_UNBOUNDED
@@ -502,6 +521,7 @@ Status validate_description(const warploom_attention& call) {
   WARPLOOM_RETURN_IF_ERROR(check_arrays(call));
   WARPLOOM_RETURN_IF_ERROR(check_mask(call));
   WARPLOOM_RETURN_IF_ERROR(check_scalars(call));
+  WARPLOOM_RETURN_IF_ERROR(check_score_function(call));
   WARPLOOM_RETURN_IF_ERROR(check_bias_description(call));
   return check_tensors(call);
 }
