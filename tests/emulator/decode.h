@@ -8,7 +8,10 @@
 namespace warploom::emulator {
 
 /// Each fills in `instruction` and answers true when `opcode` is one of its own.
-bool decode_alone(const std::string& opcode, Instruction& instruction);
+bool decode_arithmetic(const std::string& opcode, Instruction& instruction);
+bool decode_moves(const std::string& opcode, Instruction& instruction);
+bool decode_loads_stores(const std::string& opcode, Instruction& instruction);
+bool decode_control(const std::string& opcode, Instruction& instruction);
 bool decode_warp(const std::string& opcode, Instruction& instruction);
 bool decode_copies(const std::string& opcode, Instruction& instruction);
 bool decode_wgmma(const std::string& opcode, Instruction& instruction);

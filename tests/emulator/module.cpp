@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "decode.h"
 #include "memory.h"
 
 namespace warploom::emulator {
@@ -411,6 +412,14 @@ class Parser {
 };
 
 }  // namespace
+
+void decode(const std::string& opcode, Instruction& instruction) {
+  for (const auto part : {decode_arithmetic, decode_moves, decode_loads_stores, decode_control, decode_warp,
+                          decode_copies, decode_wgmma}) {
+    if (part(opcode, instruction)) return;
+  }
+  throw EmulationError("unknown instruction " + opcode);
+}
 
 std::unique_ptr<Module> parse_module(const std::string& ptx) {
   return Parser(ptx).parse();

@@ -61,4 +61,13 @@ inline float from_e5m2(std::uint8_t bits) {
 
 enum class Element { f16, bf16, e4m3, e5m2 };
 
+template <Element E>
+float half_value(std::uint16_t bits) {
+  return E == Element::bf16 ? from_bf16(bits) : from_f16(bits);
+}
+template <Element E>
+std::uint16_t half_bits(float value) {
+  return E == Element::bf16 ? to_bf16(value) : to_f16(value);
+}
+
 }  // namespace warploom::emulator

@@ -252,12 +252,4 @@ bool decode_warp(const std::string& opcode, Instruction& instruction) {
   return true;
 }
 
-void decode(const std::string& opcode, Instruction& instruction) {
-  if (decode_alone(opcode, instruction) || decode_warp(opcode, instruction) || decode_copies(opcode, instruction) ||
-      decode_wgmma(opcode, instruction)) {
-    return;
-  }
-  throw EmulationError("unknown instruction " + opcode);
-}
-
 }  // namespace warploom::emulator
