@@ -127,6 +127,7 @@ void add_floats(Table& table, const std::string& type) {
   table["max." + type] = binary<T, Larger>;
   table["neg." + type] = unary<T, Negate>;
   table["abs." + type] = unary<T, Magnitude>;
+  table["copysign." + type] = binary<T, SignOf>;
 }
 
 template <Element E>

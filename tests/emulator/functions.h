@@ -72,6 +72,13 @@ struct SmallerOrNan {
     return std::isnan(a) || std::isnan(b) ? std::numeric_limits<float>::quiet_NaN() : std::fmin(a, b);
   }
 };
+/// PTX ISA, "copysign": b with the sign of a.
+struct SignOf {
+  template <typename T>
+  T operator()(T a, T b) const {
+    return std::copysign(b, a);
+  }
+};
 struct And {
   template <typename T>
   T operator()(T a, T b) const {
