@@ -64,24 +64,28 @@ int tell(const std::string& error, int code) {
   return code;
 }
 
+// Allocations keep a distance, so that an access just past one does not fall into the next.
 constexpr std::size_t kAlignment = 512;
+constexpr std::size_t kDistance = 64 << 10;
 
 int allocate(std::uint64_t* address, std::size_t bytes) {
   const std::lock_guard lock(mutex);
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, rounded);
+  void* memory = std::aligned_alloc(kAlignment, rounded + 2 * kDistance);
   if (memory == nullptr) return 2;
-  std::memset(memory, 0xFF, rounded);
-  global_memory().add(memory, bytes);
-  *address = reinterpret_cast<std::uint64_t>(memory);
+  auto* begin = static_cast<std::uint8_t*>(memory) + kDistance;
+  std::memset(begin, 0xFF, rounded);
+  global_memory().add(begin, bytes);
+  *address = reinterpret_cast<std::uint64_t>(begin);
   return 0;
 }
 
 int release(std::uint64_t address) {
   const std::lock_guard lock(mutex);
-  void* memory = reinterpret_cast<void*>(address);
-  global_memory().remove(memory);
-  std::free(memory);
+  auto* begin = reinterpret_cast<std::uint8_t*>(address);
+  if (begin == nullptr) return 0;
+  global_memory().remove(begin);
+  std::free(begin - kDistance);
   return 0;
 }
 
