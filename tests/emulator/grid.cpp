@@ -11,8 +11,8 @@
 namespace warploom::emulator {
 namespace {
 
-constexpr std::uint64_t kLatestRounds = 24;  // an asynchronous copy takes up to so many rounds
-constexpr int kSlice = 4096;                 // instructions of a thread before another one runs
+constexpr std::uint64_t kLatestRounds = 256;  // an asynchronous copy takes up to so many rounds
+constexpr int kSlice = 4096;                  // instructions of a thread before another one runs
 
 std::uint32_t count(const std::array<std::uint32_t, 3>& extent) {
   return extent[0] * extent[1] * extent[2];
@@ -258,7 +258,9 @@ void Grid::start(Copy copy) {
   if (launch->order.seed == 0) {
     copy.make();
   } else {
-    pending.push_back({round + random() % kLatestRounds, std::move(copy)});
+    // Some come soon, in another order than they began; some come when whoever forgot to wait is long past.
+    const std::uint64_t latest = random() % 2 == 0 ? 8 : kLatestRounds;
+    pending.push_back({round + random() % latest, std::move(copy)});
   }
 }
 
@@ -284,7 +286,14 @@ bool run_round(Grid& grid, const std::vector<Cluster>& clusters) {
   }
   if (grid.launch->order.seed != 0) std::shuffle(warps.begin(), warps.end(), grid.random);
   for (Warp* warp : warps) did = run_warp(*warp) || did;
-  return did || !grid.pending.empty();
+  if (did) return true;
+  if (grid.pending.empty()) return false;
+  // Nothing can run before the next copy is made.
+  grid.round = std::min_element(grid.pending.begin(), grid.pending.end(),
+                                [](const auto& a, const auto& b) { return a.due < b.due; })
+                   ->due -
+               1;
+  return true;
 }
 
 }  // namespace
