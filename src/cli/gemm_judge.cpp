@@ -72,7 +72,8 @@ GemmExpected expected_product(const GemmProblem& problem, std::int64_t b, std::i
   const double silu = result.value;
   if (config.beta != 0) result.value += config.beta * problem.c.at(b_of_c, row, column);
   if (config.silu) {
-    result.limit = unit_roundoff(config.out_dtype) * std::fabs(result.value) + silu_limit(z, silu, config.out_dtype);
+    const double before_rounding = silu_limit(z, silu, config.out_dtype);
+    result.limit = before_rounding + unit_roundoff(config.out_dtype) * (std::fabs(result.value) + before_rounding);
   }
   return result;
 }
