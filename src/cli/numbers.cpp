@@ -1,5 +1,6 @@
 #include "cli/numbers.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -38,10 +39,29 @@ double from_float16(std::uint16_t bits) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
+/// OCP FP8 E4M3: no infinities; what is larger than 448 becomes NaN.
+std::uint8_t to_float8(double value) {
+  const auto sign = static_cast<std::uint8_t>(std::signbit(value) ? 0x80 : 0);
+  const double magnitude = std::fabs(value);
+  if (!(magnitude < 1024)) return sign | 0x7F;
+  // As in float16: steps of 2^-9 for subnormals, else of 2^(exponent - 3).
+  const int exponent = magnitude < 0x1p-6 ? -6 : std::ilogb(magnitude);
+  const int code = (exponent + 6) * 8 + static_cast<int>(std::nearbyint(std::ldexp(magnitude, 3 - exponent)));
+  return static_cast<std::uint8_t>(sign | std::min(code, 0x7F));
+}
+
+double from_float8(std::uint8_t bits) {
+  const int exponent = (bits >> 3) & 15, fraction = bits & 7;
+  if ((bits & 0x7F) == 0x7F) return NAN;
+  const double magnitude = std::ldexp(exponent == 0 ? fraction : 8 + fraction, (exponent == 0 ? 1 : exponent) - 10);
+  return (bits & 0x80) != 0 ? -magnitude : magnitude;
+}
+
 }  // namespace
 
 double load(const void* data, std::uint32_t dtype, std::int64_t index) {
   if (dtype == WARPLOOM_FLOAT32) return static_cast<const float*>(data)[index];
+  if (dtype == WARPLOOM_FLOAT8_E4M3) return from_float8(static_cast<const std::uint8_t*>(data)[index]);
   const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[index];
   return dtype == WARPLOOM_FLOAT16 ? from_float16(bits) : from_bfloat16(bits);
 }
@@ -49,6 +69,8 @@ double load(const void* data, std::uint32_t dtype, std::int64_t index) {
 void store(void* data, std::uint32_t dtype, std::int64_t index, double value) {
   if (dtype == WARPLOOM_FLOAT32) {
     static_cast<float*>(data)[index] = static_cast<float>(value);
+  } else if (dtype == WARPLOOM_FLOAT8_E4M3) {
+    static_cast<std::uint8_t*>(data)[index] = to_float8(value);
   } else {
     static_cast<std::uint16_t*>(data)[index] = dtype == WARPLOOM_FLOAT16 ? to_float16(value) : to_bfloat16(value);
   }
@@ -61,15 +83,33 @@ double round_to(std::uint32_t dtype, double value) {
 }
 
 double unit_roundoff(std::uint32_t dtype) {
-  return dtype == WARPLOOM_FLOAT32 ? 0x1p-24 : dtype == WARPLOOM_FLOAT16 ? 0x1p-11 : 0x1p-8;
+  switch (dtype) {
+    case WARPLOOM_FLOAT32:
+      return 0x1p-24;
+    case WARPLOOM_FLOAT16:
+      return 0x1p-11;
+    case WARPLOOM_FLOAT8_E4M3:
+      return 0x1p-4;
+    default:
+      return 0x1p-8;
+  }
 }
 
 int bytes_per_element(std::uint32_t dtype) {
-  return dtype == WARPLOOM_FLOAT32 ? 4 : 2;
+  return dtype == WARPLOOM_FLOAT32 ? 4 : dtype == WARPLOOM_FLOAT8_E4M3 ? 1 : 2;
 }
 
 const char* type_name(std::uint32_t dtype) {
-  return dtype == WARPLOOM_FLOAT32 ? "fp32" : dtype == WARPLOOM_FLOAT16 ? "fp16" : "bf16";
+  switch (dtype) {
+    case WARPLOOM_FLOAT32:
+      return "fp32";
+    case WARPLOOM_FLOAT16:
+      return "fp16";
+    case WARPLOOM_FLOAT8_E4M3:
+      return "fp8";
+    default:
+      return "bf16";
+  }
 }
 
 }  // namespace warploom::cli

@@ -1,4 +1,4 @@
-// One element of a tensor as a double: reading, writing and rounding to the 16-bit types.
+// One element of a tensor as a double: reading, writing and rounding to the 16-bit types and FP8.
 #pragma once
 
 #include <cstdint>

@@ -1,89 +1,15 @@
 #include "cli/runner.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <utility>
 #include <vector>
 
+#include "cli/device_memory.h"
 #include "gpu/driver.h"
 
 namespace warploom::cli {
 namespace {
-
-/// A copy of the problem's buffers in a GPU's memory, and events to time with.
-class DeviceMemory {
- public:
-  explicit DeviceMemory(const gpu::Driver& driver) : driver_(driver) {}
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory() {
-    for (const auto& [host, buffer] : buffers_) driver_.cuMemFree(buffer.device);
-    for (gpu::EventHandle event : events_)
-      if (event != nullptr) driver_.cuEventDestroy(event);
-  }
-
-  Status make_events() {
-    for (gpu::EventHandle& event : events_) {
-      if (Status status = check(driver_.cuEventCreate(&event, 0), "creating an event"); !status.ok()) return status;
-    }
-    return {};
-  }
-
-  /// Copies a host buffer to the device, once.
-  Status add(const void* host, std::size_t bytes) {
-    if (host == nullptr || bytes == 0 || buffers_.contains(host)) return {};
-    gpu::DevicePointer device = 0;
-    if (Status status = check(driver_.cuMemAlloc(&device, bytes), "allocating device memory"); !status.ok())
-      return status;
-    buffers_[host] = {device, bytes};
-    return check(driver_.cuMemcpyHtoD(device, host, bytes), "copying to the device");
-  }
-
-  /// The device's address for a host address that starts a buffer; null stays null.
-  template <typename T>
-  void translate(T*& pointer) const {
-    const auto found = buffers_.find(pointer);
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver names device memory by number
-    if (found != buffers_.end()) pointer = reinterpret_cast<T*>(found->second.device);
-  }
-
-  Status fetch(void* host) const {
-    const auto found = buffers_.find(host);
-    if (found == buffers_.end()) return {};
-    return check(driver_.cuMemcpyDtoH(host, found->second.device, found->second.bytes), "copying from the device");
-  }
-
-  /// Milliseconds between two events around the work.
-  template <typename Work>
-  Result<double> time(gpu::StreamHandle stream, Work work) const {
-    if (Status status = check(driver_.cuEventRecord(events_[0], stream), "recording an event"); !status.ok())
-      return status;
-    if (Status status = work(); !status.ok()) return status;
-    if (Status status = check(driver_.cuEventRecord(events_[1], stream), "recording an event"); !status.ok())
-      return status;
-    if (Status status = check(driver_.cuEventSynchronize(events_[1]), "running the kernel"); !status.ok())
-      return status;
-    float milliseconds = 0;
-    if (Status status = check(driver_.cuEventElapsedTime(&milliseconds, events_[0], events_[1]), "reading events");
-        !status.ok())
-      return status;
-    return static_cast<double>(milliseconds);
-  }
-
- private:
-  struct Buffer {
-    gpu::DevicePointer device;
-    std::size_t bytes;
-  };
-
-  Status check(gpu::DriverResult result, const char* what) const { return gpu::driver_status(driver_, result, what); }
-
-  const gpu::Driver& driver_;
-  std::map<const void*, Buffer> buffers_;
-  gpu::EventHandle events_[2] = {};
-};
 
 template <typename T>
 std::size_t size_of(const std::vector<T>& values) {

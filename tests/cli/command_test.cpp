@@ -244,6 +244,13 @@ TEST_F(Command, VerifyChecksTheCasesThatAreAskedFor) {
   EXPECT_EQ(value["ok"], true);
   EXPECT_EQ(value["checks"].size(), 9u);  // out dq dk dv, and lse with softmax
   EXPECT_EQ(run("verify --device cpu --only nonsense").exit_code, 2);
+  // The CPU has no matrix product, which is a failure only when nothing else was asked for.
+  const Output products = run("verify --device cpu --only \"one b for the batch\" --json");
+  EXPECT_EQ(products.exit_code, 1);
+  EXPECT_EQ(json::parse(products.text)["not_served"].size(), 3u);
+  const Output both = run("verify --device cpu --only \"bf16: one \"");
+  EXPECT_EQ(both.exit_code, 0) << both.text;
+  expect_has(both.text, "on the CPU multiply with your BLAS");
 }
 
 TEST_F(Command, CompileSaysWhatToCompileFor) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 
 #include "history/random.h"
 #include "warploom/warploom.h"
@@ -24,8 +25,23 @@ TEST(Numbers, EveryFiniteSixteenBitValueSurvivesATripThroughDouble) {
   }
 }
 
+TEST(Numbers, EveryFiniteEightBitValueSurvivesATripThroughDouble) {
+  int finite = 0;
+  for (int bits = 0; bits < 256; ++bits) {
+    const auto before = static_cast<std::uint8_t>(bits);
+    const double value = load(&before, WARPLOOM_FLOAT8_E4M3, 0);
+    if (std::isnan(value)) continue;
+    ++finite;
+    std::uint8_t after = 0;
+    store(&after, WARPLOOM_FLOAT8_E4M3, 0, value);
+    EXPECT_EQ(after, before);
+  }
+  EXPECT_EQ(finite, 254);
+}
+
 TEST(Numbers, NanStaysNan) {
-  for (const std::uint32_t dtype : {WARPLOOM_FLOAT32, WARPLOOM_FLOAT16, WARPLOOM_BFLOAT16})
+  for (const std::uint32_t dtype : std::initializer_list<std::uint32_t>{WARPLOOM_FLOAT32, WARPLOOM_FLOAT16,
+                                                                        WARPLOOM_BFLOAT16, WARPLOOM_FLOAT8_E4M3})
     EXPECT_TRUE(std::isnan(round_to(dtype, NAN)));
 }
 
@@ -38,6 +54,10 @@ TEST(Numbers, KnownRoundings) {
   EXPECT_EQ(round_to(WARPLOOM_FLOAT16, 0x1.8p-25), 0x1p-24);
   EXPECT_EQ(round_to(WARPLOOM_BFLOAT16, 1 + 0x1p-8), 1);
   EXPECT_EQ(round_to(WARPLOOM_BFLOAT16, -1.0078125), -1.0078125);
+  EXPECT_EQ(round_to(WARPLOOM_FLOAT8_E4M3, -17), -16);
+  EXPECT_EQ(round_to(WARPLOOM_FLOAT8_E4M3, 463.9), 448);
+  EXPECT_TRUE(std::isnan(round_to(WARPLOOM_FLOAT8_E4M3, 465)));
+  EXPECT_EQ(round_to(WARPLOOM_FLOAT8_E4M3, 0x1.8p-10), 0x1p-9);
 }
 
 TEST(Numbers, ErrorsStayBelowTheUnitRoundoff) {

@@ -106,20 +106,14 @@ After map_shared(Thread& thread, const Instruction& instruction) {
   put<std::uint32_t>(thread, instruction, (address & ((1u << kSharedRankShift) - 1)) | (rank + 1) << kSharedRankShift);
   return After::next;
 }
-// barrier.cluster: rank 0 counts the threads that came and the phases that ended.
 After cluster_arrive(Thread& thread, const Instruction&) {
-  Cta& first = *thread.warp->cta->cluster.front();
-  thread.cluster_phase = first.cluster_arrived[1] + 1;
-  std::uint64_t everyone = 0;
-  for (const Cta* cta : first.cluster) everyone += cta->threads.size();
-  if (++first.cluster_arrived[0] == everyone) {
-    first.cluster_arrived[0] = 0;
-    ++first.cluster_arrived[1];
-  }
+  Cta& cta = *thread.warp->cta;
+  thread.cluster_phase = cta.cluster.front()->cluster_phases + 1;
+  end_cluster_phase(cta);
   return After::next;
 }
 After cluster_wait(Thread& thread, const Instruction&) {
-  if (thread.warp->cta->cluster.front()->cluster_arrived[1] >= thread.cluster_phase) return After::next;
+  if (thread.warp->cta->cluster.front()->cluster_phases >= thread.cluster_phase) return After::next;
   thread.waits = Waits::for_cluster;
   return After::block;
 }

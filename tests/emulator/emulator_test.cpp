@@ -36,6 +36,7 @@ struct Setting {
   std::uint32_t shared_bytes = 0;
   std::uint64_t seed = 0;
   std::uint32_t ctas = 1;
+  std::uint32_t cluster = 1;
 };
 
 /// Runs `body` as a kernel whose parameter is one address, %rd0.
@@ -51,6 +52,7 @@ void run(const std::string& body, std::uint64_t argument, const Setting& setting
   launch.kernel = module->kernels.at("kernel").get();
   launch.grid = {setting.ctas, 1, 1};
   launch.block = {setting.threads, 1, 1};
+  launch.cluster = setting.cluster;
   launch.shared_bytes = setting.shared_bytes;
   launch.order.seed = setting.seed;
   launch.parameters.resize(8);
@@ -141,6 +143,21 @@ TEST(Emulator, ThreadsMeetAtNamedBarriers) {
           "st.global.u32 [%rd2], %r4;",
       out.address(), {.threads = 64, .shared_bytes = 256, .seed = 7});
   for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(out[i], 63 - i);
+}
+
+// Only the first warp of each CTA meets the other's; the second has exited by then.
+TEST(Emulator, AClusterDoesNotWaitForThreadsThatExited) {
+  for (const std::uint64_t seed : {0u, 1u, 2u}) {
+    Buffer<std::uint32_t> out(2);
+    run("setp.ge.u32 %p0, %r0, 32;\n@%p0 exit;\nmov.u32 %r2, %cluster_ctarank;\nadd.s32 %r3, %r2, 7;\n"
+        "st.shared.u32 [%r1], %r3;\nbarrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n"
+        "xor.b32 %r4, %r2, 1;\nmapa.shared::cluster.u32 %r5, %r1, %r4;\nld.shared::cluster.u32 %r6, [%r5];\n"
+        "mul.wide.u32 %rd1, %r2, 4;\nadd.s64 %rd2, %rd0, %rd1;\nst.global.u32 [%rd2], %r6;\n"
+        "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;",
+        out.address(), {.threads = 64, .shared_bytes = 256, .seed = seed, .ctas = 2, .cluster = 2});
+    EXPECT_EQ(out[0], 8u);
+    EXPECT_EQ(out[1], 7u);
+  }
 }
 
 // mbarrier at the front of shared memory, data from 1024 on.

@@ -84,6 +84,7 @@ void end_thread(Thread& thread) {
   }
   thread.exited = true;
   --thread.warp->cta->alive;
+  end_cluster_phase(*thread.warp->cta);
 }
 
 After run_alone(Thread& thread, const Instruction& instruction) {
@@ -102,7 +103,7 @@ bool run_thread(Thread& thread) {
     if (!phase_ended(cta, thread.barrier, thread.parity)) return false;
     thread.waits = Waits::for_nothing;
   } else if (thread.waits == Waits::for_cluster) {
-    if (cta.cluster.front()->cluster_arrived[1] < thread.cluster_phase) return false;
+    if (cta.cluster.front()->cluster_phases < thread.cluster_phase) return false;
     thread.waits = Waits::for_nothing;
   }
   if (thread.waits != Waits::for_nothing) return false;
@@ -249,6 +250,16 @@ std::string describe(const Thread& thread) {
 }
 
 }  // namespace
+
+void end_cluster_phase(Cta& cta) {
+  Cta& first = *cta.cluster.front();
+  for (const Cta* each : cta.cluster) {
+    for (const Thread& thread : each->threads) {
+      if (!thread.exited && thread.cluster_phase <= first.cluster_phases) return;
+    }
+  }
+  ++first.cluster_phases;
+}
 
 Cta::~Cta() {
   global_memory().remove(local.data());

@@ -30,8 +30,8 @@ struct Thread {
   Waits waits = Waits::for_nothing;
   std::uint32_t barrier = 0;  ///< the named barrier's id, or the mbarrier's address
   std::uint32_t parity = 0;
-  std::uint64_t cluster_phase = 0;
-  std::uint64_t last_fence = 0;  ///< when it last executed fence.proxy.async (Grid::time)
+  std::uint64_t cluster_phase = 0;  ///< of barrier.cluster: the last one it came to, from 1
+  std::uint64_t last_fence = 0;     ///< when it last executed fence.proxy.async (Grid::time)
   bool exited = false;
   Warp* warp = nullptr;
   std::vector<Copy> open_copies;         ///< cp.async since the last commit
@@ -80,8 +80,8 @@ struct Cta {
   std::vector<Warp> warps;
   std::vector<Warpgroup> warpgroups;
   std::array<NamedBarrier, 16> barriers;
-  std::array<std::uint64_t, 2> cluster_arrived = {};  ///< kept by rank 0: threads that came, phases that ended
-  std::vector<std::uint8_t> local;                    ///< Kernel::local_bytes of each thread
+  std::uint64_t cluster_phases = 0;  ///< of barrier.cluster that ended; kept by rank 0
+  std::vector<std::uint8_t> local;   ///< Kernel::local_bytes of each thread
   int alive = 0;
 
   Cta() = default;
@@ -141,6 +141,9 @@ inline void write(Thread& thread, const Operand& operand, std::uint64_t value) {
 /// Host memory behind `bytes` at a shared address. write: by an ordinary store of `writer` (null: by an asynchronous
 /// copy). Errors: out of bounds, misaligned, or a wgmma in flight still reads what is written.
 std::uint8_t* shared_memory(Cta& cta, std::uint32_t address, std::size_t bytes, bool write, const Thread* writer);
+/// Ends the phase of barrier.cluster that every thread of the cluster has come to; those that exited are not waited
+/// for.
+void end_cluster_phase(Cta& cta);
 /// The CTA of the cluster and the address within it.
 Cta& owner(Cta& cta, std::uint32_t address);
 /// Host memory behind a global or generic address.
