@@ -595,6 +595,7 @@ BACKWARD_BIASES = (
     *("bias-bucketed", "softmax-bias-bucketed-delta-q", "bias-time-thresholds", "bias-bucketed-one-head"),
     *("bias-bucketed-masked", "bias-bucketed-used", "bias-bucketed-far", "bias-bucketed-close"),
     *("bias-bucketed-long", "softmax-bias-bucketed-grouped", "softmax-bias-position", "bias-bucketed-D256"),
+    *("softmax-bias-dense-float32-misaligned", "softmax-bias-packed-float32", "bias-packed-masked"),
 )
 BACKWARD_PROBLEMS = {
     name: problem
@@ -603,7 +604,10 @@ BACKWARD_PROBLEMS = {
     and (problem.bias is None or name in (*BACKWARD_BIASES, *FUNCTION_PROBLEMS) or "bias-whole" in name)
 }
 # What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
-BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
+BACKWARD_BOTH_WAYS = (
+    *("mask-", "softmax-mask-", "graph-capture"),
+    *("bias-dense-misaligned", "bias-dense-float32", "softmax-bias-packed", "bias-packed-q-delta-q", "bias-dense-D128"),
+)
 
 # Functions of gpu_device_tests.py -> the file of kernels they run.
 DEVICE_TESTS = {

@@ -54,6 +54,8 @@ enum { WARPLOOM_ROWS_AUTO = 0, WARPLOOM_ROWS_KEY = 1, WARPLOOM_ROWS_QUERY = 2 };
 #define WARPLOOM_WINDOW_FROM_HISTORY_END (1u << 3) /* a target row's window is measured from the end of the history */
 #define WARPLOOM_DETERMINISTIC (1u << 4)           /* gradients bitwise repeatable */
 #define WARPLOOM_CHECK_INPUTS (1u << 5)            /* GPU: check the values of lengths and counts too (synchronises) */
+#define WARPLOOM_BIAS_GRAD_PADDED (1u << 6)        /* DENSE: what is written of bias.grad may end at a multiple of 16 */
+                                                   /* bytes behind the end of each row; all of that is the caller's */
 
 /* left and right: no limit on that side */
 #define WARPLOOM_UNBOUNDED INT64_MAX

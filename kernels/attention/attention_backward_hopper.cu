@@ -29,15 +29,20 @@ namespace warploom {
 
 static_assert(kConfig.consumers == 2 && kKeys == 128 && (kQueries == 64 || kQueries == 128));
 static_assert(kConfig.head_dim <= (kQueries == 128 ? 64 : 128));
-// A gradient's tile is the one that dQ is computed from, which float16 with its exponents is not.
-static_assert(kConfig.dense_bias ? kConfig.bfloat16 && kConfig.accumulate_dq : !kConfig.bias_gradient);
+static_assert(kConfig.stored_bias ? !kConfig.bias_float32 || kConfig.bias_rows : !kConfig.bias_gradient);
+static_assert(!kConfig.bias_gradient || kConfig.gradient_rows || (kConfig.bfloat16 && kConfig.accumulate_dq));
 static_assert(kConfig.clears_sums ? kConfig.accumulate_dq && !kConfig.bias_gradient : !kConfig.converts_sums);
+
+/// Whether a gradient's tiles are those that dQ is computed from.
+constexpr bool kStoresTiles = kConfig.bias_gradient && !kConfig.gradient_rows;
+/// Whether what is invisible becomes 0 before it is rounded.
+constexpr bool kHidesScores = !kConfig.bfloat16 || kConfig.stored_bias;
 
 constexpr int kDqGradientStep = kDqByRows ? 64 * kRowBytes : 0;  // bytes of dS from one consumer's part to the other's
 constexpr int kDqKeyStep = kDqByRows ? 0 : kDqColumns == 64 ? kKeys * kRowBytes : kDqColumns * 2;  // bytes of K
 
 /// Where registers are scarcest, addresses are computed where they are needed and not kept through the loop.
-constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128;
+constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128 || kConfig.bias_rows;
 
 __device__ __forceinline__ int thread_of_warpgroup() {
   return static_cast<int>(kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup;
@@ -92,7 +97,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
   /// After the products with a score tile; in float16 every lane has read its exponents.
   __device__ __forceinline__ void release_scores(const ScoreRing::Cursor& tile) const {
     if (!kConfig.bfloat16 || threadIdx.x % kWarpgroup == 0) {
-      if constexpr (kConfig.bias_gradient) ptx::bulk_wait_group_read<0>();
+      if constexpr (kStoresTiles) ptx::bulk_wait_group_read<0>();
       shared.scores.release(tile);
     }
   }
@@ -105,6 +110,17 @@ struct Consumer : trace::Pen<kConfig.trace> {
     const Work& work = shared.item(item_at.slot()).work;
     store_panel(params, {static_cast<int>(work.first_row) + who * 64, note.row, note.head, work.sequence},
                 shared.score_tile(buffer) + who * kQueries * kRowBytes, threadIdx.x % 32);
+  }
+
+  /// gradient_rows: the warp's part of a tile, from its registers. first_key: of its 16, in the item.
+  __device__ __forceinline__ void write_bias_gradient(int stage, int first_key,
+                                                      const TransposedScores<kQueries>& ds) const {
+    const BiasCall& gradient = params.backward.bias_gradient;
+    const Item& item = shared.item(item_at.slot());
+    const volatile BiasTileNote& note = shared.bias_note(stage);
+    const RowsPart part = gradient_part(gradient, item, note.head, note.row - bias_row_of_query(gradient, item.work),
+                                        static_cast<int>(item.work.first_row) + first_key);
+    KeyRowsBias<Element, kConfig.bias_float32, kQueries, 16>::write(0, part, ds, params.backward.bias_factor);
   }
 
   /// float16: whether a warp's part of dS was divided.
@@ -120,7 +136,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     mark_step(Mark::wait_full, BackwardMarks::scores, before.passed);
     shared.scores.wait_full(before);
     mark_step(Mark::product, BackwardMarks::query_product, before.passed);
-    if constexpr (kConfig.bias_gradient) store_bias_gradient(before);
+    if constexpr (kStoresTiles) store_bias_gradient(before);
     float dq[kDqColumns / 2];
     if (!kConfig.bfloat16 && is_scaled(before.slot())) {
       // Part after part, each multiplied.
@@ -165,7 +181,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     if constexpr (!kConfig.bfloat16) {
       if (threadIdx.x % 32 == 0) shared.exponent(buffer, who * 4 + warp) = exponents.gradient;
     }
-    if constexpr (kConfig.bias_gradient) {
+    if constexpr (kStoresTiles) {
       if (threadIdx.x % kWarpgroup == 0) {  // the stage will have been released
         shared.bias_note(buffer, who).row = shared.bias_note(at.slot()).row;
         shared.bias_note(buffer, who).head = shared.bias_note(at.slot()).head;
@@ -210,21 +226,29 @@ struct Consumer : trace::Pen<kConfig.trace> {
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
     mark_step(Mark::scores);
 
-    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, false>(
-        params.backward.call, s, dp, shared.row_terms(stage));
-    PackedScores<kQueries> p, ds;
     const bool is_masked = (flags & kQueryTileMasked) != 0;
     const uint32* const visible = visible_of(stage, warp);
     const int first_bit = warp % 2 * 16;
-    if constexpr (!kConfig.bfloat16) {
-      // Before the exponents: they must not depend on what is invisible.
+    [[maybe_unused]] const int first_key = who * 64 + warp * 16;
+    [[maybe_unused]] bool is_hiding = false;
+    if constexpr (kConfig.stored_bias) is_hiding = add_bias(*this, stage, first_key, is_masked, visible, first_bit, s);
+    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kConfig.stored_bias>(
+        params.backward.call, s, dp, shared.row_terms(stage));
+    PackedScores<kQueries> p, ds;
+    if constexpr (kConfig.stored_bias) {
+      if (is_hiding) hide_masked(BiasTile::of(params.backward.call, here, stage), first_key, s, dp);
+    }
+    if constexpr (kHidesScores) {
       if (is_masked) hide_invisible(visible, first_bit, s, dp);
+    }
+    if constexpr (kConfig.gradient_rows) write_bias_gradient(stage, first_key, dp);
+    if constexpr (!kConfig.bfloat16) {  // what is invisible must not decide the exponents
       if constexpr (!kConfig.softmax) fit_float16(flat(s), dv, exponents.probability);  // else at most 1
       fit_float16(flat(dp), dk, exponents.gradient);
     }
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
-    if constexpr (kConfig.bfloat16) {
+    if constexpr (!kHidesScores) {
       if (is_masked)
         for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
           p[k][i] &= mask;
@@ -391,7 +415,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     // And the loader, and who clears or keeps the sums.
     shared.items.init(kReaders + 32 * (1 + kConfig.bias_gradient + kConfig.clears_sums));
     shared.keys.init(kReaders, 32);
-    shared.tiles.init(1, 32);
+    shared.tiles.init(1, kConfig.bias_rows ? 64 : 32);  // the loader's lanes, and the copies of each
     shared.scores.init(kConfig.bfloat16 ? kConfig.consumers : kReaders, kReaders / 32);
     ptx::mbarrier_init(shared.request, 1);
     ptx::mbarrier_init(shared.landing, 1);
@@ -403,7 +427,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   __syncthreads();
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == kConfig.consumers) {
-    ptx::setmaxnreg_dec<kSplits && !kConfig.dense_bias ? 24 : 40>();
+    ptx::setmaxnreg_dec<kSplits && !kConfig.stored_bias ? 24 : 40>();
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
@@ -427,7 +451,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
       converter.run();
     }
   } else {
-    ptx::setmaxnreg_inc<kSplits && !kConfig.dense_bias ? 240 : 232>();
+    ptx::setmaxnreg_inc<kSplits && !kConfig.stored_bias ? 240 : 232>();
     Consumer consumer{{params.sheet}, params, shared, warpgroup};
     consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
     consumer.run();

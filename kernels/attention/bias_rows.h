@@ -61,9 +61,9 @@ __device__ __forceinline__ int bias_row_of_query(const BiasCall& bias, const Wor
   return bias.query_rows ? 0 : work.mask.offset();
 }
 
-/// packed_first: where the sequence begins in a packed bias, in elements.
+/// packed_first: where the sequence begins in a packed bias, in elements. rows: rows_of_bias.
 __device__ __forceinline__ BiasRows bias_rows(const BiasCall& bias, const Work& work, int head, long long packed_first,
-                                              int element_bytes) {
+                                              int rows, int element_bytes) {
   long long first = head * bias.head_stride, stride;
   BiasRows result;
   result.aligned = bias.aligned;
@@ -81,8 +81,13 @@ __device__ __forceinline__ BiasRows bias_rows(const BiasCall& bias, const Work& 
   result.stride_bytes = stride * element_bytes;
   result.head_stride_bytes = bias.head_stride * element_bytes;
   result.first_row = geometry::max_of(0, -shift);
-  result.end_row = geometry::min_of(rows_of_bias(bias, work, packed_first, element_bytes) - shift, work.mask.seqlen_q);
+  result.end_row = geometry::min_of(rows - shift, work.mask.seqlen_q);
   return result;
+}
+__device__ __forceinline__ BiasRows bias_rows(const BiasCall& bias, const Work& work, int head, long long packed_first,
+                                              int element_bytes) {
+  const int rows = rows_of_bias(bias, work, packed_first, element_bytes);
+  return bias_rows(bias, work, head, packed_first, rows, element_bytes);
 }
 
 /// A part of a dense or packed bias in memory, as a tile holds it.

@@ -29,8 +29,14 @@ struct HopperBackwardConfig {
   /// P is made before dP is there (bfloat16 without a softcap or divisors by row): consumers take registers for it that
   /// a producer without lists of intervals or a bias can spare.
   bool splits_scores = false;
-  bool dense_bias = false;                 ///< of q's type, bfloat16, in tiles by TMA beside those of Q
-  bool bias_gradient = false;              ///< and its gradient, nothing of which is broadcast
+  bool stored_bias = false;    ///< dense or packed, in tiles beside those of Q
+  bool bias_gradient = false;  ///< and its gradient, nothing of which is broadcast
+  bool bias_float32 = false;   ///< both are; else of q's type
+  /// Rows of R are copied as they lie, one by one: they begin anywhere, are packed, or float32. Else TMA brings tiles.
+  bool bias_rows = false;
+  /// Likewise the gradient, which is stored from registers. Else TMA stores the tiles of dS that dQ is computed from,
+  /// which float16 with its exponents has not, nor who leaves dQ to another kernel.
+  bool gradient_rows = false;
   trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
   /// The sums for dQ are cleared beside the products, by a warp of the producer, else before.
   bool clears_sums = false;
@@ -86,9 +92,10 @@ struct HopperBackwardSharedMap {
   int dout_bytes = 0;
   int scores = 0;           ///< two (query, key) tiles of P or dS
   int score_bytes = 0;      ///< of one
-  int bias = 0;             ///< one (query, key) tile of R a stage
+  int bias = 0;             ///< one (query, key) tile of R a stage; bias_rows: with room for what rows begin after
   int bias_bytes = 0;       ///< of one stage
-  int zeros = 0;            ///< bias_gradient: a panel of a tile, for the places that nothing is visible in
+  int bias_row_bytes = 0;   ///< bias_rows: from row to row
+  int zeros = 0;            ///< tiles of a gradient: a panel of one, for the places that nothing is visible in
   int row_terms = 0;        ///< of each query: softmax's SoftmaxRowTerms, else the factor 1 / divisor
   int row_terms_bytes = 0;  ///< of one stage
   int visible = 0;          ///< of 32 keys after the other: for each query the bits of the keys that it sees
@@ -99,6 +106,7 @@ struct HopperBackwardSharedMap {
   int sums = 0;             ///< converts_sums: a tile of dQ's sums on its way
   int converted = 0;        ///< and the Work that it belongs to
   int bias_notes = 0;       ///< bias_gradient: one BiasTileNote a stage, then one a score tile and consumer
+  int bias_shifts = 0;      ///< bias_rows: of each stage the bytes from a multiple of 16 to the tile's first row
   int items = 0;            ///< kBackwardItemSlots, item_bytes each
   int bytes = 0;
   static constexpr int item_bytes = 160;
@@ -118,9 +126,11 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.dout = map.query + config.stages * map.query_bytes;
   map.scores = map.dout + config.stages * map.dout_bytes;
   map.bias = map.scores + 2 * map.score_bytes;
-  map.bias_bytes = config.dense_bias ? map.score_bytes : 0;
+  map.bias_row_bytes = config.bias_rows ? config.key_rows * (config.bias_float32 ? 4 : 2) + geometry::kChunkBytes : 0;
+  map.bias_bytes = config.bias_rows ? config.query_rows * map.bias_row_bytes : config.stored_bias ? map.score_bytes : 0;
   map.zeros = map.bias + config.stages * map.bias_bytes;
-  map.sums = map.zeros + (config.bias_gradient ? geometry::tile_bytes(config.query_rows, geometry::kPanelColumns) : 0);
+  const bool stores_tiles = config.bias_gradient && !config.gradient_rows;
+  map.sums = map.zeros + (stores_tiles ? geometry::tile_bytes(config.query_rows, geometry::kPanelColumns) : 0);
   const int sums_bytes = config.query_rows * config.head_dim * static_cast<int>(sizeof(float));
   map.row_terms = map.sums + (config.converts_sums ? sums_bytes : 0);
   map.visible = map.row_terms + config.stages * map.row_terms_bytes;
@@ -131,7 +141,9 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   const int warps = config.bfloat16 ? 0 : 4 * config.consumers;
   map.bias_notes = map.exponents + 2 * warps * static_cast<int>(sizeof(int));
   const int bias_notes = config.bias_gradient ? config.stages + 2 * config.consumers : 0;
-  map.items = (map.bias_notes + bias_notes * static_cast<int>(sizeof(BiasTileNote)) + 15) / 16 * 16;
+  map.bias_shifts = map.bias_notes + bias_notes * static_cast<int>(sizeof(BiasTileNote));
+  const int bias_shifts = config.bias_rows ? config.stages : 0;
+  map.items = (map.bias_shifts + bias_shifts * static_cast<int>(sizeof(int)) + 15) / 16 * 16;
   map.converted = map.items + kBackwardItemSlots * map.item_bytes;
   map.bytes = map.converted + (config.converts_sums ? map.work_bytes : 0);
   return map;
@@ -156,7 +168,7 @@ struct HopperBackwardParams {
   BackwardParams backward;
   /// Two device integers, 0 before and after the kernel: the next work item, and the CTAs that are done.
   unsigned* counters = nullptr;
-  /// Of R and of its gradient, dense_bias and bias_gradient only: (columns, rows, heads, sequences), boxes as of Q.
+  /// Of R and of its gradient, stored_bias and bias_gradient only: (columns, rows, heads, sequences), boxes as of Q.
   ptx::TensorMap bias, bias_gradient;
   trace::Sheet sheet;
   SumsProgress sums;  ///< one pass only

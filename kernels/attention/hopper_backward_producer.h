@@ -9,7 +9,7 @@
 
 #include "attention/backward_score.h"
 #include "attention/backward_visibility.h"
-#include "attention/bias_rows.h"
+#include "attention/hopper_backward_bias_rows.h"
 #include "attention/hopper_backward_shared.h"
 #include "ptx/fence.h"
 #include "ptx/grid_dependency.h"
@@ -106,6 +106,7 @@ struct Scheduler : trace::Pen<kConfig.trace> {
 
   /// Hands on the item in `at`, whose `work` is there, and waits until the loader has come to it.
   __device__ __forceinline__ void pass_on() {
+    place_bias(params.backward.call, shared.item(at.slot()), lane);
     if (ptx::lane_id() == 0) {  // asked for again: registers
       Item& item = shared.item(at.slot());
       Masking::prepare(item);
@@ -119,9 +120,10 @@ struct Scheduler : trace::Pen<kConfig.trace> {
     at.advance();
   }
 
-  /// The rows to take items for: a bias's gradient may have columns past the keys.
+  /// The rows to take items for: a dense bias's gradient may have columns past the keys.
   __device__ __forceinline__ long long end_of(const Work& work) const {
     if (!kConfig.bias_gradient || work.sequence >= params.backward.call.sequences) return work.slot_k;
+    if (kConfig.gradient_rows && params.backward.bias_gradient.packed) return work.slot_k;
     return max(work.slot_k, params.backward.bias_gradient.num_columns);
   }
 
@@ -223,17 +225,19 @@ struct Loader : trace::Pen<kConfig.trace> {
     mark(Mark::idle);
   }
 
-  /// R, and where its gradient goes. One lane.
+  /// R by its map, and where its gradient goes. One lane.
   __device__ __forceinline__ void load_bias(const Work& work, int head, int first_query, int stage,
                                             uint32 barrier) const {
     const BiasCall& bias = params.backward.call.bias;
     const int row = bias_row_of_query(bias, work) + first_query;
+    if constexpr (!kConfig.bias_rows) {
 #pragma unroll
-    for (int panel = 0; panel < geometry::panels_of(kKeys); ++panel) {
-      ptx::tma_load<4>(&params.bias, shared.bias(stage) + panel * kQueries * kRowBytes, barrier,
-                       {static_cast<int>(work.first_row) + panel * geometry::kPanelColumns, row,
-                        bias.head_stride == 0 ? 0 : head, bias.batch_stride == 0 ? 0 : work.sequence},
-                       ptx::kEvictFirst);
+      for (int panel = 0; panel < geometry::panels_of(kKeys); ++panel) {
+        ptx::tma_load<4>(&params.bias, shared.bias(stage) + panel * kQueries * kRowBytes, barrier,
+                         {static_cast<int>(work.first_row) + panel * geometry::kPanelColumns, row,
+                          bias.head_stride == 0 ? 0 : head, bias.batch_stride == 0 ? 0 : work.sequence},
+                         ptx::kEvictFirst);
+      }
     }
     if constexpr (kConfig.bias_gradient) {
       shared.bias_note(stage).row = row;
@@ -267,7 +271,7 @@ struct Loader : trace::Pen<kConfig.trace> {
     const bool is_short = rows < kQueries;
     // R has something beside rows that do not exist, too, which must not count.
     const bool is_whole =
-        !(kConfig.dense_bias && is_short) &&
+        !(kConfig.stored_bias && is_short) &&
         Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
 
     wait_free();
@@ -276,7 +280,7 @@ struct Loader : trace::Pen<kConfig.trace> {
     if (lane == 0) {
       const uint32 barrier = is_short ? shared.landing : shared.tiles.full(stage);
       // The bytes without an arrival: that follows the notes.
-      constexpr int kBytes = kMap.query_bytes + kMap.dout_bytes + kMap.bias_bytes;
+      constexpr int kBytes = kMap.query_bytes + kMap.dout_bytes + (kConfig.bias_rows ? 0 : kMap.bias_bytes);
       if (is_short) {
         ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
       } else {
@@ -287,7 +291,7 @@ struct Loader : trace::Pen<kConfig.trace> {
                                                       item.sequence);
       tile::tma_load_rows<kQueries, kConfig.value_dim>(&params.dout, shared.dout(stage), barrier, row, head,
                                                        item.sequence);
-      if constexpr (kConfig.dense_bias) load_bias(work, head, first, stage, barrier);
+      if constexpr (kConfig.stored_bias) load_bias(work, head, first, stage, barrier);
       shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
       shared.note(stage).dq_tile =
           static_cast<int>(dq_sums_offset(work.first_q, work.sequence, tile.number,
@@ -309,6 +313,11 @@ struct Loader : trace::Pen<kConfig.trace> {
         shared.visible(stage)[word * kQueries + row] = row < rows ? seen.bits(first_key + word * 32) : 0;
       }
     }
+    if constexpr (kConfig.bias_rows) {
+      const BiasRows place = bias_rows(call.bias, work, head, item.packed_first, item.rows_of_bias, kBiasElementBytes);
+      copy_bias_rows(shared, stage, RowsPart::of(place, 0, first, first_key, kBiasElementBytes), lane);
+      ptx::cp_async_mbarrier_arrive(shared.tiles.full(stage));
+    }
     if (is_short) {
       wait_landing();
       zero_rows_from<kQueries, kConfig.head_dim>(shared.query(stage), rows, lane);
@@ -324,6 +333,7 @@ struct Loader : trace::Pen<kConfig.trace> {
   __device__ __forceinline__ void load_nothing() {
     wait_free();
     if (lane == 0) shared.note(at.slot()).flags = kQueryTileLast;
+    if constexpr (kConfig.bias_rows) ptx::cp_async_mbarrier_arrive(shared.tiles.full(at.slot()));
     shared.tiles.publish(at);
     at.advance();
   }

@@ -33,6 +33,8 @@ struct Item {
   int sequence;             // of the tensor maps
   bool is_end;              // no item: everybody stops
   geometry::Ranges seeing;  // sequence masks: the query rows that see a key
+  long long packed_first;   // bias_rows, gradient_rows: where the sequence begins in a packed bias, in elements,
+  int rows_of_bias;         // and its rows
 };
 static_assert(sizeof(Item) <= kMap.item_bytes && sizeof(Work) == kWorkBytes && kMap.work_bytes == kWorkBytes);
 
@@ -88,6 +90,9 @@ struct Shared {
   /// Of a score tile, a consumer's copy.
   __device__ __forceinline__ volatile BiasTileNote& bias_note(int buffer, int consumer) const {
     return bias_note(kConfig.stages + buffer * kConfig.consumers + consumer);
+  }
+  __device__ __forceinline__ volatile int& bias_shift(int stage) const {
+    return reinterpret_cast<volatile int*>(bytes + kMap.bias_shifts)[stage];
   }
   /// converts_sums: a tile of dQ's sums, and what it belongs to.
   __device__ __forceinline__ uint32 sums() const { return address + kMap.sums; }

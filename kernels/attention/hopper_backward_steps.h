@@ -22,7 +22,7 @@ constexpr bool kDqByRows = kQueries == 128;
 constexpr int kDqColumns = kDqByRows ? kConfig.head_dim : kConfig.head_dim > geometry::kPanelColumns ? 64 : 32;
 
 /// Whether these steps are the kernel's.
-constexpr bool kOverlaps = kConfig.bfloat16 && kConfig.accumulate_dq;
+constexpr bool kOverlaps = kConfig.bfloat16 && kConfig.accumulate_dq && !kConfig.gradient_rows && !kConfig.bias_float32;
 /// Whether P comes before dP is there. Takes 16 registers more.
 constexpr bool kSplits = kOverlaps && kConfig.splits_scores;
 /// Whether consumers begin their tiles in turns, so that one's products run under the other's scalar work.
@@ -47,7 +47,8 @@ struct StepOperands {
   static __device__ __forceinline__ StepOperands of(const Consumer& c) {
     const Shared& shared = c.shared;
     uint32 base = shared.address;
-    if constexpr (kDqByRows) base = ptx::opaque(base);  // addresses are computed here and not kept: registers
+    if constexpr (kDqByRows || kConfig.bias_rows)
+      base = ptx::opaque(base);  // addresses are computed here and not kept: registers
     const int stage = c.at.slot();
     return {geometry::descriptor_low(base + kMap.key + c.who * 64 * kRowBytes),
             geometry::descriptor_low(base + kMap.value + c.who * 64 * kRowBytes),
@@ -97,15 +98,16 @@ __device__ __forceinline__ void end_dq(Consumer& c, float (&dq)[kDqColumns / 2],
   c.add_dq(dq, dq_tile);
 }
 
-/// HSTU: dS takes the factor that the bias's gradient has.
-constexpr bool kScalesSlopes = kConfig.bias_gradient && !kConfig.softmax;
+/// HSTU: dS takes the factor that the bias's gradient has, whose tile it is.
+constexpr bool kScalesSlopes = kConfig.bias_gradient && !kConfig.gradient_rows && !kConfig.softmax;
 
 /// R to the scores (hopper_backward_bias.h). HSTU's form, exact or not, must not depend on an R that is invisible: such
 /// scores become 0.
 template <typename Consumer>
 __device__ __forceinline__ bool add_bias(const Consumer& c, int stage, int first_key, bool is_masked,
                                          const uint32* visible, int first_bit, TransposedScores<kQueries>& s) {
-  const bool is_hiding = add_bias(c.params.backward.call, c.shared.bias(stage), first_key, s);
+  const AttentionCall& call = c.params.backward.call;
+  const bool is_hiding = add_bias(call, BiasTile::of(call, c.shared, stage), first_key, s);
   if (!kConfig.softmax && is_masked) {
     for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
       if ((mask & 1) == 0) pair_of(s, k, i)[0] = 0;
@@ -119,7 +121,8 @@ __device__ __forceinline__ bool add_bias(const Consumer& c, int stage, int first
 template <bool IsFirst, typename Consumer>
 __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_tile_before) {
   const AttentionCall& call = c.params.backward.call;
-  const int stage = c.at.slot(), warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+  const int stage = c.at.slot();
+  const int warp = static_cast<int>(kConfig.bias_rows ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup / 32;
   const StepOperands operands = StepOperands::of(c);
   const bool is_masked = (flags & kQueryTileMasked) != 0;
   const uint32* const visible = c.visible_of(stage, warp);
@@ -143,15 +146,15 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
   if constexpr (kSplits) {
     ptx::wgmma_wait_group<1>(flat(s));
     c.mark_step(Mark::scores);
-    if constexpr (kConfig.dense_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
-    bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, kConfig.dense_bias>(call, s, p,
-                                                                                            c.shared.row_terms(stage));
+    if constexpr (kConfig.stored_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
+    bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, kConfig.stored_bias>(call, s, p,
+                                                                                             c.shared.row_terms(stage));
     if constexpr (kScalesSlopes) {
       scale_slopes(exact, c.params.backward.bias_factor, s);
       exact = true;
     }
     if (is_masked) hide_packed<kQueries>(visible, first_bit, p);
-    if (kConfig.dense_bias && is_hiding) hide_masked(c.shared.bias(stage), first_key, p);
+    if (kConfig.stored_bias && is_hiding) hide_masked(BiasTile::of(call, c.shared, stage), first_key, p);
     c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
     ptx::wgmma_fence();
     operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
@@ -162,20 +165,20 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
     apply_slope<kConfig.softmax>(exact, s, dp, c.shared.row_terms(stage));
     pack_scores<Element>(ds, dp);
     if (is_masked) hide_packed<kQueries>(visible, first_bit, ds);
-    if (kConfig.dense_bias && is_hiding) hide_masked(c.shared.bias(stage), first_key, ds);
+    if (kConfig.stored_bias && is_hiding) hide_masked(BiasTile::of(call, c.shared, stage), first_key, ds);
   } else {
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
     c.mark_step(Mark::scores);
-    if constexpr (kConfig.dense_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
-    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, kConfig.dense_bias>(
+    if constexpr (kConfig.stored_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
+    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, kConfig.stored_bias>(
         call, s, dp, c.shared.row_terms(stage));
     if constexpr (kScalesSlopes) scale_all(flat(dp), c.params.backward.bias_factor);
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
     if (is_masked) hide_packed<kQueries>(visible, first_bit, p, ds);
-    if (kConfig.dense_bias && is_hiding) {
-      hide_masked(c.shared.bias(stage), first_key, p);
-      hide_masked(c.shared.bias(stage), first_key, ds);
+    if (kConfig.stored_bias && is_hiding) {
+      hide_masked(BiasTile::of(call, c.shared, stage), first_key, p);
+      hide_masked(BiasTile::of(call, c.shared, stage), first_key, ds);
     }
   }
   c.hand_over(ds);

@@ -311,6 +311,20 @@ def _flags_and_scalars(
 VALUES_GRAD, POSITION_GRAD, TIME_GRAD = 5, 17, 22
 
 
+def pads_gradients(values: Any) -> bool:
+    """Whether the rows of a dense bias's gradient begin at multiples of 16 bytes: on a GPU."""
+    return bool(values.device.type == "cuda")
+
+
+def gradient_pitch(values: Any) -> Any:
+    """Elements from row to row of a dense bias's gradient."""
+    columns = values.shape[-1]
+    if not pads_gradients(values):
+        return columns
+    chunk = 4 if DTYPE_NAMES.get(values.dtype) == "float32" else 8
+    return (columns + chunk - 1) // chunk * chunk
+
+
 def _bias_fields(flat: Flat, total_k: int, auxiliary: _Auxiliary) -> tuple[Any, ...]:
     """The fields of warploom_bias, in which the addresses of gradients are still 0."""
     values, position, time = flat[3:NUM_DIFFERENTIABLE]
@@ -329,7 +343,8 @@ def _bias_fields(flat: Flat, total_k: int, auxiliary: _Auxiliary) -> tuple[Any, 
             _wrong_rank("bias", values, "(B or 1, H or 1, max_seqlen_k or max_seqlen_q, max_seqlen_k)")
         batch, heads, num_rows, num_columns = shape
         strides = (0 if batch == 1 else stride[0], 0 if heads == 1 else stride[1], stride[2])
-        gradient_strides = (heads * num_rows * num_columns, num_rows * num_columns, num_columns)
+        pitch = gradient_pitch(values)
+        gradient_strides = (heads * num_rows * pitch, num_rows * pitch, pitch)
     else:
         if len(shape) != 2:
             _wrong_rank("bias", values, "(H or 1, sum over the sequences of rows * pitch)")
@@ -422,6 +437,8 @@ def describe(op: int, flat: Flat, backend: Backend) -> Description:
     bias = None if flat[BIAS_KIND] == _layout.NO_BIAS else _bias_fields(flat, total_k, auxiliary)
     functions = _function_fields(op, flat, auxiliary)
     device_code, device_index, stream = _device_fields(q, backend)
+    if flat[BIAS_KIND] == _layout.DENSE_BIAS and pads_gradients(flat[3]):
+        flags |= _layout.BIAS_GRAD_PADDED
     return Description(
         (
             *(code, device_code, device_index, flags, stream),

@@ -17,6 +17,7 @@ from torch.utils.dlpack import from_dlpack
 from . import _arrays, _call, _describe, _layout
 from ._arguments import (
     BIAS,
+    BIAS_KIND,
     DETERMINISTIC,
     DIVISOR_ROWS,
     NUM_COMMON,
@@ -354,7 +355,13 @@ def _fake_gradients(flat: Flat, wanted: list[bool]) -> tuple[Tensor, ...]:
 
     q, k, v = flat[:3]
     tables = zip(flat[BIAS:NUM_DIFFERENTIABLE], wanted, strict=True)
-    return (like(q), like(k), like(v), *(like(x) if x is not None and want else q.new_empty(0) for x, want in tables))
+    firsts = (like(q), like(k), like(v))
+    lasts = [like(x) if x is not None and want else q.new_empty(0) for x, want in tables]
+    if flat[BIAS_KIND] == _layout.DENSE_BIAS and wanted[0]:
+        values = flat[BIAS]
+        padded = values.new_empty((*values.shape[:-1], _describe.gradient_pitch(values)))
+        lasts[0] = padded[..., : values.shape[-1]]
+    return (*firsts, *lasts)
 
 
 def _hstu_backward_fake(dout: Tensor, *rest: Any) -> tuple[Tensor, ...]:

@@ -36,26 +36,49 @@ constexpr double kMaxExponentScale = 1000;
 /// Narrow heads where float16 with its exponents takes registers too, or a bias's tiles shared memory.
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 64, 4};
 
+/// The same where those are of float32.
+constexpr Tile kFloat32BiasTile = {64, 2, 128, 64, 2};
+
+/// Of a CTA on Hopper.
+constexpr int kMostSharedBytes = 227 * 1024;
+
 const Tile& tile_of(const HopperBackwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
-  if ((!config.bfloat16 || config.dense_bias) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
+  if (config.bias_float32 && wider <= kFloat32BiasTile.max_dim) return kFloat32BiasTile;
+  if ((!config.bfloat16 || config.stored_bias) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
   return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
-/// Whether the kernel can add the call's bias and write its gradient: none, or a dense one in bfloat16 that tensor maps
-/// describe. (A softcap beside it would spill.)
+/// Biases whose rows no tensor map describes: they begin anywhere, or are packed. And those whose gradient is stored
+/// from registers: it lies like that, or is of float16 or float32.
+constexpr bool kTakesBiasRows = true, kTakesGradientRows = true;
+
+bool has_stored_bias(const warploom_attention& call) {
+  return call.bias.kind == WARPLOOM_DENSE_BIAS || call.bias.kind == WARPLOOM_PACKED_BIAS;
+}
+/// Tiles by TMA are of q's type.
+bool may_have_maps(const warploom_attention& call) {
+  return call.bias.kind == WARPLOOM_DENSE_BIAS && call.bias.dtype == call.dtype;
+}
+bool has_bias_map(const warploom_attention& call) {
+  return may_have_maps(call) && is_mappable(bias_map(call, geometry::kPanelColumns), bias_tensor(call.bias));
+}
+/// TMA stores whole 16 bytes, also at the end of a row.
+bool has_gradient_map(const warploom_attention& call) {
+  return may_have_maps(call) && bias_gradient_columns(call) % geometry::kChunkValues == 0 &&
+         is_mappable(bias_gradient_map(call, geometry::kPanelColumns), bias_gradient_tensor(call.bias));
+}
+
+/// Whether the kernel can add the call's bias and write its gradient. (A softcap beside it would spill, and so would
+/// softmax in bfloat16 of wide heads with rows of both.)
 bool serves_bias(const warploom_attention& call) {
-  const warploom_bias& bias = call.bias;
-  if (bias.kind == WARPLOOM_NO_BIAS) return true;
-  constexpr int kAnyRows = geometry::kPanelColumns;
-  if (bias.kind != WARPLOOM_DENSE_BIAS || bias.dtype != WARPLOOM_BFLOAT16 || call.dtype != WARPLOOM_BFLOAT16 ||
-      (call.op == WARPLOOM_SOFTMAX && call.softcap != 0) || !is_mappable(bias_map(call, kAnyRows), bias_tensor(bias))) {
-    return false;
-  }
-  // TMA stores whole 16 bytes, also at the end of a row.
-  return bias_gradient_by(call) != BiasGradientBy::main_kernel ||
-         (bias.num_columns % geometry::kChunkValues == 0 &&
-          is_mappable(bias_gradient_map(call, kAnyRows), bias_gradient_tensor(bias)));
+  if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
+  if (!has_stored_bias(call) || (call.op == WARPLOOM_SOFTMAX && call.softcap != 0)) return false;
+  const HopperBackwardConfig config = hopper_backward_config_of(call);
+  const bool is_wide = std::max(config.head_dim, config.value_dim) > 64;
+  if (is_wide && config.softmax && config.bfloat16 && config.bias_rows && config.gradient_rows) return false;
+  return (kTakesBiasRows || !config.bias_rows) && (kTakesGradientRows || !config.gradient_rows) &&
+         shared_map(choose_hopper_backward_config(config)).bytes <= kMostSharedBytes;
 }
 
 int strips_of(const ConfigKey& key) {
@@ -84,7 +107,9 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
 
 KernelVariant variant_of(const ConfigKey& key) {
   const HopperBackwardConfig c = hopper_backward_config(key);
-  const std::string bias = c.dense_bias ? c.bias_gradient ? " dense bias with gradient" : " dense bias" : "";
+  const std::string bias = std::string(c.stored_bias ? " bias" : "") + (c.bias_float32 ? " float32" : "") +
+                           (c.bias_rows ? " by rows" : "") + (c.bias_gradient ? " with gradient" : "") +
+                           (c.gradient_rows ? " by rows" : "");
   const char* const traced = c.trace != trace::Level::off ? " traced" : "";
   return backward_variant_of(kHopperBackward, key,
                              score_name(c.softmax, c.softcap) + " backward hopper" + bias + traced, c.head_dim,
@@ -121,9 +146,16 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
         other.softcap = (bits & 4) != 0;
         if (!other.softcap || softmax) add(other);
       }
-      for (const int bits : {0, 1, 2, 3, 4, 6}) {
+      // TMA's tiles of R, then its rows, with a gradient of either kind; float16; float32 beside either.
+      for (const int bits : {0, 1, 2, 3, 4, 6, 8, 9, 10, 12, 14, 24, 26, 48, 49, 56, 58, 88, 89, 90, 120, 121}) {
         HopperBackwardConfig biased = plain;
-        biased.dense_bias = true;
+        biased.bias_rows = (bits & 8) != 0;
+        biased.gradient_rows = (bits & 16) != 0 && (bits & 1) == 0;
+        biased.bfloat16 = (bits & 32) == 0;
+        biased.bias_float32 = (bits & 64) != 0;
+        if (biased.bias_float32 && dim > kFloat32BiasTile.max_dim) continue;
+        if (softmax && dim > 64 && biased.bfloat16 && biased.bias_rows && biased.gradient_rows) continue;
+        biased.stored_bias = true;
         biased.bias_gradient = (bits & 1) == 0;
         biased.interval_mask = (bits & 2) != 0;
         biased.scaled_key = (bits & 4) != 0;
@@ -195,7 +227,9 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"score", score_name(c.softmax, c.softcap)},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
-                    {"bias", c.dense_bias ? "dense" : "none"},
+                    {"bias", !c.stored_bias ? "none"
+                             : c.bias_rows  ? "row by row"
+                                            : "tiles"},
                     {"consumers", c.consumers},
                     {"key_rows", c.key_rows},
                     {"query_rows", c.query_rows},
@@ -210,7 +244,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
   json["dq"] = message("added in float32 in memory, one tile late; sums cleared ",
                        c.clears_sums ? "ahead of the items that add to them" : "before", ", converted ",
                        c.converts_sums ? "behind these" : "by a kernel of its own");
-  if (c.dense_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
+  if (c.stored_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
   json["limiter"] = {
       {"name", "score function beside the tensor core"},
       {"why", message("a step of a consumer is 64 x ", c.query_rows, " scores: ", c.query_rows / 2,
@@ -238,29 +272,61 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
   config.query_rows = tile.query_rows;
   config.stages = tile.stages;
   // Beside a bias wide heads have no registers for it.
-  const bool has_registers = !wanted.dense_bias || std::max(wanted.head_dim, wanted.value_dim) <= 64;
+  const bool has_registers = !wanted.stored_bias || std::max(wanted.head_dim, wanted.value_dim) <= 64;
   config.splits_scores = wanted.splits_scores && wanted.bfloat16 && !wanted.softcap && !wanted.interval_mask &&
                          has_registers && wanted.accumulate_dq && tile.query_rows == 64;
   // The gradient of a dense bias is written by the warp that would clear, and takes the memory's time.
-  config.clears_sums = kClearsSums && wanted.accumulate_dq && !wanted.dense_bias;
+  config.clears_sums = kClearsSums && wanted.accumulate_dq && !wanted.stored_bias;
   config.converts_sums = kConvertsSums && config.clears_sums;
   return config;
 }
 
 ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
-  return {c.head_dim,      c.value_dim,     c.bfloat16,      c.softmax,
-          c.softcap,       c.interval_mask, c.accumulate_dq, c.consumers,
-          c.key_rows,      c.query_rows,    c.stages,        c.scaled_key,
-          c.splits_scores, c.dense_bias,    c.bias_gradient, static_cast<int>(c.trace),
-          c.clears_sums,   c.converts_sums};
+  return {c.head_dim,
+          c.value_dim,
+          c.bfloat16,
+          c.softmax,
+          c.softcap,
+          c.interval_mask,
+          c.accumulate_dq,
+          c.consumers,
+          c.key_rows,
+          c.query_rows,
+          c.stages,
+          c.scaled_key,
+          c.splits_scores,
+          c.stored_bias,
+          c.bias_gradient,
+          c.bias_float32,
+          c.bias_rows,
+          c.gradient_rows,
+          static_cast<int>(c.trace),
+          c.clears_sums,
+          c.converts_sums};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
-  return {key[0],       key[1],       key[2] != 0,  key[3] != 0,
-          key[4] != 0,  key[5] != 0,  key[6] != 0,  key[7],
-          key[8],       key[9],       key[10],      key[11] != 0,
-          key[12] != 0, key[13] != 0, key[14] != 0, static_cast<trace::Level>(key[15]),
-          key[16] != 0, key[17] != 0};
+  return {key[0],
+          key[1],
+          key[2] != 0,
+          key[3] != 0,
+          key[4] != 0,
+          key[5] != 0,
+          key[6] != 0,
+          key[7],
+          key[8],
+          key[9],
+          key[10],
+          key[11] != 0,
+          key[12] != 0,
+          key[13] != 0,
+          key[14] != 0,
+          key[15] != 0,
+          key[16] != 0,
+          key[17] != 0,
+          static_cast<trace::Level>(key[18]),
+          key[19] != 0,
+          key[20] != 0};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -275,9 +341,11 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .interval_mask = ", truth(c.interval_mask), ", .accumulate_dq = ", truth(c.accumulate_dq),
       ", .consumers = ", c.consumers, ", .key_rows = ", c.key_rows, ", .query_rows = ", c.query_rows,
       ", .stages = ", c.stages, ", .scaled_key = ", truth(c.scaled_key), ", .splits_scores = ", truth(c.splits_scores),
-      ", .dense_bias = ", truth(c.dense_bias), ", .bias_gradient = ", truth(c.bias_gradient),
-      ", .trace = trace::Level{", static_cast<int>(c.trace), "}, .clears_sums = ", truth(c.clears_sums),
-      ", .converts_sums = ", truth(c.converts_sums), "};\n}  // namespace warploom\n");
+      ", .stored_bias = ", truth(c.stored_bias), ", .bias_gradient = ", truth(c.bias_gradient),
+      ", .bias_float32 = ", truth(c.bias_float32), ", .bias_rows = ", truth(c.bias_rows),
+      ", .gradient_rows = ", truth(c.gradient_rows), ", .trace = trace::Level{", static_cast<int>(c.trace),
+      "}, .clears_sums = ", truth(c.clears_sums), ", .converts_sums = ", truth(c.converts_sums),
+      "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -293,8 +361,11 @@ HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call) {
   config.interval_mask = has_interval_mask(call);
   config.scaled_key = bfloat16_carries_half_alpha(call);
   config.splits_scores = call.divisor_rows == nullptr;
-  config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
+  config.stored_bias = has_stored_bias(call);
   config.bias_gradient = bias_gradient_by(call) == BiasGradientBy::main_kernel;
+  config.bias_float32 = config.stored_bias && call.bias.dtype == WARPLOOM_FLOAT32;
+  config.bias_rows = config.stored_bias && !has_bias_map(call);
+  config.gradient_rows = config.stored_bias && config.bias_gradient && !(config.bfloat16 && has_gradient_map(call));
   return config;
 }
 
@@ -314,12 +385,14 @@ Status start_hopper_backward(const warploom_attention& call, const Driver* cuda,
                          Map{"v", key_map(call, call.v, call.value_dim, key_rows), call.v, params.value}}) {
     if (Status status = encode_map(cuda, map.name, map.shape, map.tensor, map.target); !status.ok()) return status;
   }
-  if (call.bias.kind != WARPLOOM_DENSE_BIAS) return {};
-  if (Status status = encode_map(cuda, "bias", bias_map(call, query_rows), bias_tensor(call.bias), params.bias);
-      !status.ok()) {
-    return status;
+  if (!has_stored_bias(call)) return {};
+  if (has_bias_map(call)) {
+    if (Status status = encode_map(cuda, "bias", bias_map(call, query_rows), bias_tensor(call.bias), params.bias);
+        !status.ok()) {
+      return status;
+    }
   }
-  if (bias_gradient_by(call) != BiasGradientBy::main_kernel) return {};
+  if (bias_gradient_by(call) != BiasGradientBy::main_kernel || !has_gradient_map(call)) return {};
   return encode_map(cuda, "bias gradient", bias_gradient_map(call, query_rows), bias_gradient_tensor(call.bias),
                     params.bias_gradient);
 }
@@ -388,14 +461,16 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
   const HopperBackwardConfig config = choose_hopper_backward_config(hopper_backward_config_of(call));
   BackwardParams common = backward_params(call);
   if (Status status = fill_bias_gradient(call, device, common); !status.ok()) return status;
+  const bool stores_tiles = config.bias_gradient && !config.gradient_rows;
+  if (stores_tiles) common.bias_gradient.num_columns = bias_gradient_columns(call);
   if (config.softmax) {
     if (Status status = add_row_terms(call, common, plan); !status.ok()) return status;
   }
   if (bias_gradient_by(call) == BiasGradientBy::sums) {
     if (Status status = add_bias_sums(call, device, common, plan); !status.ok()) return status;
   }
-  // Where the kernel writes the bias's gradient, dS has that one's factor already; a factor of 0 leaves all of them 0.
-  if (config.bias_gradient && common.bias_factor != 0) common.score_factor /= common.bias_factor;
+  // Where the gradient's tiles are dS's, dS has the gradient's factor already; a factor of 0 leaves all of them 0.
+  if (stores_tiles && common.bias_factor != 0) common.score_factor /= common.bias_factor;
   PlannedLaunch& launch = plan.add_launch(kHopperBackward, hopper_backward_key(config));
   launch.threads = (config.consumers + 1) * 128;
   launch.shared_bytes = shared_map(config).bytes;

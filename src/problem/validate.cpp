@@ -19,7 +19,8 @@ constexpr int64_t kMaxRows = int64_t{1} << 40;
 constexpr int64_t kMaxHeads = 1 << 20;
 constexpr int64_t kMaxIntervals = 1 << 20;
 constexpr uint32_t kKnownFlags = WARPLOOM_HAS_ALPHA | WARPLOOM_HAS_DIVISOR | WARPLOOM_BIAS_NOT_SCALED |
-                                 WARPLOOM_WINDOW_FROM_HISTORY_END | WARPLOOM_DETERMINISTIC | WARPLOOM_CHECK_INPUTS;
+                                 WARPLOOM_WINDOW_FROM_HISTORY_END | WARPLOOM_DETERMINISTIC | WARPLOOM_CHECK_INPUTS |
+                                 WARPLOOM_BIAS_GRAD_PADDED;
 
 template <typename... Pieces>
 Status bad_value(const Pieces&... pieces) {
@@ -374,6 +375,12 @@ Status check_dense_bias(const warploom_attention& call) {
     return bad_value("bias has ", bias.num_rows, " rows; its row axis must be max_seqlen_k or max_seqlen_q");
   if (bias.num_columns < 0 || bias.num_columns > kMaxSequence)
     return bad_value("bias has ", bias.num_columns, " columns; its last axis must be max_seqlen_k");
+  const int64_t padded = packed_pitch(bias.num_columns, bias.dtype);
+  if (has_flag(call, WARPLOOM_BIAS_GRAD_PADDED) && bias.grad != nullptr && bias.num_rows > 1 &&
+      bias.grad_row_stride < padded) {
+    return bad_value("grad_row_stride = ", bias.grad_row_stride,
+                     " with WARPLOOM_BIAS_GRAD_PADDED; a row and its padding", " take ", padded, " elements");
+  }
   return check_bias_memory(call, bias.batch == 0 || bias.num_rows == 0 || bias.num_columns == 0,
                            {{bias.batch, bias.batch_stride},
                             {bias.heads, bias.head_stride},

@@ -106,7 +106,7 @@ TEST(HopperBackwardPlan, TakesCallsWithoutABiasThatTensorMapsDescribe) {
   ::unsetenv("WARPLOOM_KERNELS");
 }
 
-TEST(HopperBackwardPlan, TakesADenseBiasThatTensorMapsDescribe) {
+TEST(HopperBackwardPlan, TakesStoredBiases) {
   const auto takes = [](auto change) {
     warploom_attention call = biased_call_of(WARPLOOM_HSTU, 128);
     change(call);
@@ -115,20 +115,71 @@ TEST(HopperBackwardPlan, TakesADenseBiasThatTensorMapsDescribe) {
   EXPECT_TRUE(takes([](auto&) {}));
   EXPECT_TRUE(takes([](auto& c) { c.bias.grad = nullptr; }));
   EXPECT_TRUE(takes([](auto& c) { c.bias.heads = c.bias.batch = 1; })) << "broadcast: summed by another kernel";
-  EXPECT_FALSE(takes([](auto& c) { c.bias.kind = WARPLOOM_PACKED_BIAS; }));
-  EXPECT_FALSE(takes([](auto& c) { c.bias.dtype = WARPLOOM_FLOAT32; }));
-  EXPECT_FALSE(takes([](auto& c) { c.dtype = c.bias.dtype = WARPLOOM_FLOAT16; })) << "dS has exponents";
-  EXPECT_FALSE(takes([](auto& c) { c.bias.row_stride = 1028; })) << "8 bytes: not a multiple of 16";
-  EXPECT_FALSE(takes([](auto& c) { c.bias.grad_row_stride = 1028; }));
-  EXPECT_FALSE(takes([](auto& c) { c.bias.num_columns = 1020; })) << "a store would pass the end of a row";
+  EXPECT_TRUE(takes([](auto& c) { c.bias.kind = WARPLOOM_PACKED_BIAS; }));
+  EXPECT_FALSE(takes([](auto& c) { c.bias.kind = WARPLOOM_BUCKETED_BIAS; }));
+  EXPECT_FALSE(takes([](auto& c) { c.bias.dtype = WARPLOOM_FLOAT32; })) << "no room beside wide heads";
+  EXPECT_TRUE(takes([](auto& c) {
+    c.bias.dtype = WARPLOOM_FLOAT32;
+    c.head_dim = c.value_dim = 64;
+  }));
+  EXPECT_TRUE(takes([](auto& c) { c.dtype = c.bias.dtype = WARPLOOM_FLOAT16; }));
+  EXPECT_TRUE(takes([](auto& c) { c.bias.row_stride = 1025; })) << "copied row by row";
+  EXPECT_TRUE(takes([](auto& c) { c.bias.grad_row_stride = 1028; })) << "stored from registers";
+  EXPECT_TRUE(takes([](auto& c) { c.bias.num_columns = 1020; })) << "a tile's store would pass the end of a row";
   EXPECT_TRUE(takes([](auto& c) {
     c.bias.num_columns = 1020;
     c.bias.grad = nullptr;
   })) << "a load does not";
+  EXPECT_TRUE(takes([](auto& c) {
+    c.bias.num_columns = 1020;
+    c.flags |= WARPLOOM_BIAS_GRAD_PADDED;
+  }));
   EXPECT_FALSE(takes([](auto& c) {
     c.op = WARPLOOM_SOFTMAX;
     c.softcap = 2;
   }));
+}
+
+TEST(HopperBackwardPlan, GradientsAreTilesOrStoredFromRegisters) {
+  const auto by_rows = [](auto change) {
+    warploom_attention call = biased_call_of(WARPLOOM_HSTU, 64);
+    change(call);
+    const HopperBackwardConfig config = hopper_backward_config(plan_of(call)->launches[0].config);
+    EXPECT_TRUE(config.stored_bias && config.bias_gradient);
+    return config.gradient_rows;
+  };
+  EXPECT_FALSE(by_rows([](auto&) {}));
+  EXPECT_FALSE(by_rows([](auto& c) { c.bias.row_stride = 1025; }));
+  EXPECT_TRUE(by_rows([](auto& c) { c.bias.grad_row_stride = 1025; }));
+  EXPECT_TRUE(by_rows([](auto& c) { c.bias.kind = WARPLOOM_PACKED_BIAS; }));
+  EXPECT_TRUE(by_rows([](auto& c) { c.bias.dtype = WARPLOOM_FLOAT32; }));
+  EXPECT_TRUE(by_rows([](auto& c) { c.dtype = c.bias.dtype = WARPLOOM_FLOAT16; })) << "dS has exponents";
+}
+
+TEST(HopperBackwardPlan, RowsThatBeginAnywhereAreCopied) {
+  const auto copies = [](const warploom_attention& call) {
+    return hopper_backward_config(plan_of(call)->launches[0].config).bias_rows;
+  };
+  warploom_attention call = biased_call_of(WARPLOOM_HSTU, 128);
+  EXPECT_FALSE(copies(call));
+  call.bias.row_stride = 1025;
+  EXPECT_TRUE(copies(call));
+  call.bias.row_stride = 1024;
+  call.bias.values = static_cast<const char*>(call.bias.values) + 2;
+  EXPECT_TRUE(copies(call));
+  EXPECT_FALSE(copies(call_of(WARPLOOM_HSTU, 8, 1024, 4, 128)));
+}
+
+TEST(HopperBackwardPlan, AGradientsColumnsAreThoseThatMayBeWritten) {
+  warploom_attention call = biased_call_of(WARPLOOM_HSTU, 128);
+  const auto columns = [&] {
+    return plan_of(call)->launches[0].params_as<HopperBackwardParams>().backward.bias_gradient.num_columns;
+  };
+  EXPECT_EQ(columns(), 1024);
+  call.flags |= WARPLOOM_BIAS_GRAD_PADDED;
+  EXPECT_EQ(columns(), 1024);
+  call.bias.num_columns = 1017;
+  EXPECT_EQ(columns(), 1024);
 }
 
 TEST(HopperBackwardPlan, TheGradientsFactorIsInDsAlready) {
@@ -156,6 +207,12 @@ TEST(HopperBackwardPlan, TheGradientsFactorIsInDsAlready) {
   expect(*plan_with(0.25, true, WARPLOOM_BIAS_NOT_SCALED), 0.5f / 10, 0.25f, 2);
   expect(*plan_with(0, true), 0, 0, 0);
   expect(*plan_with(0.3, false), 1, 0.5f * 0.3f / 10, 0.5f * 0.3f / 10);
+  warploom_attention from_registers = biased_call_of(WARPLOOM_HSTU, 128);
+  from_registers.flags |= WARPLOOM_HAS_ALPHA | WARPLOOM_HAS_DIVISOR;
+  from_registers.alpha = 0.3;
+  from_registers.divisor = 10;
+  from_registers.bias.grad_row_stride = 1025;
+  expect(*plan_of(from_registers), 0.5f * 0.3f / 10, 0.5f * 0.3f / 10, 0.5f * 0.3f / 10);
 }
 
 TEST(HopperBackwardPlan, LaunchesBesideABroadcastBiasSumItsGradient) {
@@ -173,11 +230,15 @@ TEST(HopperBackwardPlan, EveryPairOfHeadDimensionsFits) {
   HopperBackwardConfig wanted;
   for (wanted.head_dim = 8; wanted.head_dim <= kMaxOnePassDim; wanted.head_dim += 8) {
     for (wanted.value_dim = 8; wanted.value_dim <= kMaxOnePassDim; wanted.value_dim += 8) {
-      for (const int bits : {0, 1, 2, 3, 7, 8, 10}) {
+      for (const int bits : {0, 1, 2, 3, 7, 8, 10, 24, 56, 57, 120}) {
         wanted.bfloat16 = (bits & 1) == 0;
         wanted.softmax = (bits & 2) != 0;
         wanted.softcap = (bits & 4) != 0;
-        wanted.dense_bias = wanted.bias_gradient = (bits & 8) != 0;
+        wanted.stored_bias = wanted.bias_gradient = (bits & 8) != 0;
+        wanted.bias_rows = (bits & 16) != 0;
+        wanted.gradient_rows = (bits & 32) != 0;
+        wanted.bias_float32 = (bits & 64) != 0;
+        if (wanted.bias_float32 && std::max(wanted.head_dim, wanted.value_dim) > 64) continue;
         const HopperBackwardConfig config = choose_hopper_backward_config(wanted);
         const HopperBackwardSharedMap map = shared_map(config);
         EXPECT_LE(map.bytes, device.shared_bytes_per_block);
@@ -187,6 +248,7 @@ TEST(HopperBackwardPlan, EveryPairOfHeadDimensionsFits) {
         EXPECT_EQ(map.visible % 16, 0);
         EXPECT_EQ(map.barriers % 8, 0);
         EXPECT_EQ(map.bias_notes % 8, 0);
+        EXPECT_EQ(map.bias_shifts % 4, 0);
         EXPECT_EQ(hopper_backward_key(hopper_backward_config(hopper_backward_key(config))),
                   hopper_backward_key(config));
       }

@@ -349,6 +349,10 @@ const Accepted kAccepted[] = {
        valid.make_dense_bias(), valid.make_backward(), c.bias.grad = valid.bias.data(), c.bias.grad_head_stride = 25,
                                                        c.bias.grad_row_stride = 5;
      })},
+    {"dense_bias_gradient_padded", bend(BEND {
+       valid.make_dense_bias(), valid.make_backward(), c.flags |= WARPLOOM_BIAS_GRAD_PADDED;
+       c.bias.grad = valid.bias.data(), c.bias.grad_head_stride = 40, c.bias.grad_row_stride = 8;
+     })},
     {"packed_bias", bend(BEND { valid.make_packed_bias(); })},
     {"packed_bias_half", bend(BEND {
        valid.make_packed_bias(), c.dtype = WARPLOOM_BFLOAT16, c.bias.dtype = WARPLOOM_BFLOAT16,
