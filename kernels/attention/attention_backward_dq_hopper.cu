@@ -83,9 +83,9 @@ struct Consumer {
     return ptx::load_shared_float2(shared.terms() + (who * kConsumerRows + accumulator_row() + half * 8) * 8);
   }
 
-  /// Starts dQ += dS K.
-  __device__ __forceinline__ void issue_sums() {
-    const uint32 tile = shared.key(key_at().before().slot());
+  /// Starts dQ += dS K, with K in `at`.
+  __device__ __forceinline__ void issue_sums(KeyRing::Cursor at) {
+    const uint32 tile = shared.key(at.slot());
     if (valid_keys < kKeys) zero_rows<kKeys, kDim>(tile, valid_keys, pipeline::kFirstWarpgroupId + who);
     const uint32 key = geometry::descriptor_low(tile, kKeys * geometry::kPanelRowBytes);
     ptx::wgmma_fence();  // after a branch, or ptxas adds its own and serialises
@@ -104,10 +104,15 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void flush() {
-    if (!pending) return;
-    issue_sums();
-    ptx::wgmma_wait_group<0>(dq);
-    sums_done();
+    if constexpr (kConfig.sums_at_once) {
+      ptx::wgmma_wait_group<0>(dq);
+      if (pending) sums_done();
+    } else {
+      if (!pending) return;
+      issue_sums(key_at().before());
+      ptx::wgmma_wait_group<0>(dq);
+      sums_done();
+    }
   }
 
   /// Hides what its row does not see.
@@ -151,7 +156,7 @@ struct Consumer {
     const uint32 key = geometry::descriptor_low(shared.key(key_at().slot()));
     const uint32 value = geometry::descriptor_low(shared.value(value_at().slot()));
     take_turn();
-    if constexpr (WithSums) issue_sums();
+    if constexpr (WithSums && !kConfig.sums_at_once) issue_sums(key_at().before());
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < (kDim + 15) / 16; ++k) {
@@ -161,7 +166,7 @@ struct Consumer {
     ptx::wgmma_commit_group();
     if constexpr (WithSums) {  // before dP: issuing it takes as long as the products before it
       ptx::wgmma_wait_group<1>(dq);
-      sums_done();
+      if (pending) sums_done();
     }
     shared.values.wait_full(value_at());
     ptx::wgmma_fence();  // after a branch, or ptxas adds its own and serialises
@@ -184,6 +189,7 @@ struct Consumer {
     for (int i = 0; i < kKeys / 4; ++i) ds[i / 4][i % 4] = ptx::pack<Element>(dp[2 * i], dp[2 * i + 1]);
     pending = true;
     valid_keys = work.mask.seqlen_k - first_column;
+    if constexpr (kConfig.sums_at_once) issue_sums(key_at());
   }
 
   /// Passes over a key tile that none of the warpgroup's rows sees.
@@ -231,7 +237,7 @@ struct Consumer {
         last = (flags & kLastKeyTile) != 0;
         if ((flags >> who & 1) == 0) {
           skip(flags);
-        } else if (pending) {
+        } else if (pending || kConfig.sums_at_once) {
           step<true>();
         } else {
           step<false>();
