@@ -26,11 +26,6 @@ bool late(const Thread& thread) {
   return thread.warp->cta->grid->launch->order.seed != 0;
 }
 
-void make_all(std::vector<Copy>& copies) {
-  for (Copy& copy : copies) copy.make();
-  copies.clear();
-}
-
 void wait_for(std::deque<std::vector<Copy>>& groups, std::size_t newest) {
   for (; groups.size() > newest; groups.pop_front()) make_all(groups.front());
 }

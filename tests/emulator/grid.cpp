@@ -72,14 +72,10 @@ bool predicated_off(const Thread& thread, const Instruction& instruction) {
 }
 
 void end_thread(Thread& thread) {
-  for (std::vector<Copy>* group : {&thread.open_stores, &thread.open_copies}) {
-    for (Copy& copy : *group) copy.make();
-    group->clear();
-  }
+  make_all(thread.open_stores);
+  make_all(thread.open_copies);
   for (std::deque<std::vector<Copy>>* groups : {&thread.stores, &thread.copies}) {
-    for (std::vector<Copy>& group : *groups) {
-      for (Copy& copy : group) copy.make();
-    }
+    for (std::vector<Copy>& group : *groups) make_all(group);
     groups->clear();
   }
   thread.exited = true;
@@ -200,7 +196,6 @@ bool run_together(Warp& warp) {
 bool run_warp(Warp& warp) {
   bool did = false;
   for (bool again = true; again;) {
-    again = false;
     for (Thread* thread : warp.lanes) {
       if (thread != nullptr && run_thread(*thread)) did = true;
     }
@@ -263,6 +258,11 @@ void end_cluster_phase(Cta& cta) {
 
 Cta::~Cta() {
   global_memory().remove(local.data());
+}
+
+void make_all(std::vector<Copy>& copies) {
+  for (Copy& copy : copies) copy.make();
+  copies.clear();
 }
 
 void Grid::start(Copy copy) {

@@ -17,7 +17,7 @@ struct Cta;
 struct Grid;
 
 /// What keeps a thread from going on.
-enum class Waits : std::uint8_t { for_nothing, for_warp, for_named_barrier, for_mbarrier, for_cluster, for_ever };
+enum class Waits : std::uint8_t { for_nothing, for_warp, for_named_barrier, for_mbarrier, for_cluster };
 
 struct Copy {  ///< one asynchronous copy, not yet made
   std::function<void()> make;
@@ -121,6 +121,9 @@ struct Grid {
   /// Makes the copy now or, with a seed, later.
   void start(Copy copy);
 };
+
+/// Makes the copies, which are then under way no more.
+void make_all(std::vector<Copy>& copies);
 
 /// Runs the whole grid. Error: EmulationError that says which thread did what, or who waits for what in a deadlock.
 void run_grid(const Launch& launch);

@@ -6,7 +6,7 @@ namespace warploom::emulator {
 namespace {
 
 // numbers: bytes of an element, elements, whether a signed one is extended, the space.
-enum Space { generic, global, shared, parameter };
+enum Space { generic, global, shared };
 
 std::uint8_t* place(Thread& thread, const Instruction& instruction, std::size_t operand, bool writes) {
   const auto bytes =
@@ -137,7 +137,6 @@ int space_of(const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {
     if (part == "global" || part == "const" || part == "local") return global;
     if (part.starts_with("shared")) return shared;
-    if (part == "param") return parameter;
   }
   return generic;
 }

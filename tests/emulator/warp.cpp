@@ -4,8 +4,7 @@
 #include <map>
 
 #include "decode.h"
-#include "grid.h"
-#include "numbers.h"
+#include "functions.h"
 
 namespace warploom::emulator {
 namespace {
@@ -88,31 +87,6 @@ void reduce(Warp& warp, const Instruction& instruction, std::uint32_t lanes) {
   for_lanes(warp, lanes,
             [&](Thread& thread, std::uint32_t) { write(thread, instruction.operands[0][0], bits_of(result)); });
 }
-struct Least {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return std::min(a, b);
-  }
-};
-struct Most {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return std::max(a, b);
-  }
-};
-struct Sum {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
-  }
-};
-struct Disjunction {
-  std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a | b; }
-};
-struct Conjunction {
-  std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a & b; }
-};
-
 void elect(Warp& warp, const Instruction& instruction, std::uint32_t lanes) {
   const auto leader = static_cast<std::uint32_t>(std::countr_zero(lanes));
   for_lanes(warp, lanes, [&](Thread& thread, std::uint32_t lane) {
@@ -215,14 +189,14 @@ const std::map<std::string, Row>& table() {
       {"vote.sync.all.pred", {vote, 2, {all}}},
       {"vote.sync.ballot.b32", {vote, 2, {ballot}}},
       {"vote.sync.uni.pred", {vote, 2, {uniform}}},
-      {"redux.sync.min.s32", {reduce<std::int32_t, Least>, 2, {}}},
-      {"redux.sync.max.s32", {reduce<std::int32_t, Most>, 2, {}}},
-      {"redux.sync.min.u32", {reduce<std::uint32_t, Least>, 2, {}}},
-      {"redux.sync.max.u32", {reduce<std::uint32_t, Most>, 2, {}}},
-      {"redux.sync.add.s32", {reduce<std::int32_t, Sum>, 2, {}}},
-      {"redux.sync.add.u32", {reduce<std::uint32_t, Sum>, 2, {}}},
-      {"redux.sync.or.b32", {reduce<std::uint32_t, Disjunction>, 2, {}}},
-      {"redux.sync.and.b32", {reduce<std::uint32_t, Conjunction>, 2, {}}},
+      {"redux.sync.min.s32", {reduce<std::int32_t, Smaller>, 2, {}}},
+      {"redux.sync.max.s32", {reduce<std::int32_t, Larger>, 2, {}}},
+      {"redux.sync.min.u32", {reduce<std::uint32_t, Smaller>, 2, {}}},
+      {"redux.sync.max.u32", {reduce<std::uint32_t, Larger>, 2, {}}},
+      {"redux.sync.add.s32", {reduce<std::int32_t, Add>, 2, {}}},
+      {"redux.sync.add.u32", {reduce<std::uint32_t, Add>, 2, {}}},
+      {"redux.sync.or.b32", {reduce<std::uint32_t, Or>, 2, {}}},
+      {"redux.sync.and.b32", {reduce<std::uint32_t, And>, 2, {}}},
       {"elect.sync", {elect, 1, {}}},
       {"bar.warp.sync", {meet, 0, {}}},
       {"ldmatrix.sync.aligned.m8n8.x1.shared.b16", {load_matrix, -1, {1, 0}}},
