@@ -39,7 +39,7 @@ __device__ __forceinline__ void apply_mask(float (&x)[kKeys / 2], const Row (&ro
   }
 }
 
-struct Consumer {
+struct Consumer : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int who;
@@ -68,6 +68,7 @@ struct Consumer {
 
   __device__ __forceinline__ void take_turn() const {
     if constexpr (kConfig.turns && kConfig.consumers > 1) {
+      mark_step(Mark::turn);
       ptx::named_barrier_sync(pipeline::kFirstTurnId + who, 2 * kWarpgroup);
     }
   }
@@ -85,6 +86,7 @@ struct Consumer {
 
   /// Starts dQ += dS K.
   __device__ __forceinline__ void issue_sums() {
+    mark_step(Mark::product, BackwardDqMarks::query_product, key_at().before().passed);
     const uint32 tile = shared.key(key_at().before().slot());
     if (valid_keys < kKeys) zero_rows<kKeys, kDim>(tile, valid_keys, pipeline::kFirstWarpgroupId + who);
     const uint32 key = geometry::descriptor_low(tile, kKeys * geometry::kPanelRowBytes);
@@ -106,6 +108,7 @@ struct Consumer {
   __device__ __forceinline__ void flush() {
     if (!pending) return;
     issue_sums();
+    mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
     ptx::wgmma_wait_group<0>(dq);
     sums_done();
   }
@@ -152,6 +155,7 @@ struct Consumer {
     const uint32 value = geometry::descriptor_low(shared.value(value_at().slot()));
     take_turn();
     if constexpr (WithSums) issue_sums();
+    mark_step(Mark::product, BackwardDqMarks::score_product, tiles);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < (kDim + 15) / 16; ++k) {
@@ -160,10 +164,13 @@ struct Consumer {
     }
     ptx::wgmma_commit_group();
     if constexpr (WithSums) {  // before dP: issuing it takes as long as the products before it
+      mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
       ptx::wgmma_wait_group<1>(dq);
       sums_done();
     }
+    mark_step(Mark::wait_full, BackwardDqMarks::values, tiles);
     shared.values.wait_full(value_at());
+    mark_step(Mark::product, BackwardDqMarks::slope_product, tiles);
     ptx::wgmma_fence();  // after a branch, or ptxas adds its own and serialises
 #pragma unroll
     for (int k = 0; k < (kValueDim + 15) / 16; ++k) {
@@ -172,7 +179,9 @@ struct Consumer {
     }
     ptx::wgmma_commit_group();
     pass_turn();
+    mark_step(Mark::wait_product, BackwardDqMarks::slope_product, tiles);
     ptx::wgmma_wait_group<0>(s, dp);
+    mark_step(Mark::scores);
     const int first_column = shared.note(key_at().slot()).first_column;
     const int flags = shared.note(key_at().slot()).flags;
     release(shared.values, value_at());
@@ -189,8 +198,10 @@ struct Consumer {
   /// Passes over a key tile that none of the warpgroup's rows sees.
   __device__ __forceinline__ void skip(int flags) {
     take_turn();
+    mark_step(Mark::idle);
     pass_turn();
     flush();
+    mark_step(Mark::wait_full, BackwardDqMarks::values, tiles);
     shared.values.wait_full(value_at());  // a slot may be released only in the round in which it was filled
     release(shared.keys, key_at());
     release(shared.values, value_at());
@@ -212,6 +223,7 @@ struct Consumer {
   __device__ __forceinline__ void run() {
     if (who == kConfig.consumers - 1) pass_turn();
     for (;; ++items) {
+      mark(Mark::wait_full, BackwardDqMarks::items, items);
       shared.items.wait_full(item_at());
       if (shared.item(item_at().slot()).is_end) {
         shared.items.release(item_at());
@@ -219,13 +231,16 @@ struct Consumer {
       }
       has_sums = false;
       exponent = 0;
+      mark_step(Mark::wait_full, BackwardDqMarks::queries + who, items);
       shared.queries_of(who).wait_full(query_at());
       if constexpr (kConfig.scaled_query) {
+        mark_step(Mark::scores);
         scale_tile<kMap.query_bytes>(shared.query(who), 0.5f * params.backward.call.alpha,
                                      pipeline::kFirstWarpgroupId + who);
       }
       bool last;
       do {
+        mark_step(Mark::wait_full, BackwardDqMarks::keys, tiles);
         shared.keys.wait_full(key_at());
         const int flags = shared.note(key_at().slot()).flags;
         last = (flags & kLastKeyTile) != 0;
@@ -239,6 +254,7 @@ struct Consumer {
         ++tiles;
       } while (!last);
       flush();
+      mark(Mark::epilogue, BackwardDqMarks::items, items);
       store(shared.item(item_at().slot()).work);
       shared.items.release(item_at());
     }
@@ -273,16 +289,27 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
-      hand_out_items<kQueryRows, false>(params.backward.call, params.counters, shared, lane,
-                                        PrepareItem{params.backward.call});
+      trace::Pen<kConfig.trace> pen(params.sheet);
+      pen.start_trace(kConfig.consumers, lane == 0);
+      hand_out_items<kQueryRows, false, BackwardDqMarks::items>(pen, params.backward.call, params.counters, shared,
+                                                                lane, PrepareItem{params.backward.call});
+      pen.finish_trace(kConfig.consumers);
     } else if (warp == 1) {
-      KeyLoader{params, shared, lane, {}, {}}.run();
+      KeyLoader loader{{params.sheet}, params, shared, lane, {}, {}};
+      loader.start_trace(kConfig.consumers + 1, lane == 0);
+      loader.run();
+      loader.finish_trace(kConfig.consumers + 1);
     } else if (warp == 2) {
-      load_queries(params, shared, lane);
+      trace::Pen<kConfig.trace> pen(params.sheet);
+      pen.start_trace(kConfig.consumers + 2, lane == 0);
+      load_queries(pen, params, shared, lane);
+      pen.finish_trace(kConfig.consumers + 2);
     }
   } else {
     ptx::setmaxnreg_inc<kBudget.consumer>();
-    Consumer consumer{params, shared, warpgroup};
+    Consumer consumer{{params.sheet}, params, shared, warpgroup};
+    consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
     consumer.run();
+    consumer.finish_trace(warpgroup);
   }
 }

@@ -149,7 +149,7 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
 }  // namespace warploom
 
 extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks)
-    attention_forward(const __grid_constant__ warploom::AttentionCall params) {
+    attention_forward(const __grid_constant__ warploom::ForwardCallOf<warploom::kUserScore> params) {
   extern __shared__ __align__(1024) unsigned char shared[];
   warploom::Work& work = *reinterpret_cast<warploom::Work*>(shared + warploom::kMap.work);
   if (threadIdx.x == 0) work = warploom::work_of(params, blockIdx.x, warploom::kConfig.query_rows);

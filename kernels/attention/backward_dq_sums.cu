@@ -4,6 +4,7 @@
 // The text before this file defines warploom::kConfig, a BackwardDqSumsConfig.
 #include "attention/backward_config.h"
 #include "attention/work.h"
+#include "ptx/grid_dependency.h"
 #include "ptx/types.h"
 
 namespace warploom {
@@ -31,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kDqSumsThreads)
   using namespace warploom;
   constexpr int kRows = kConfig.query_rows;
   Work work = work_of(params.call, blockIdx.x, kRows);
+  ptx::grid_dependency_wait();
   const long long turn = static_cast<long long>(params.call.schedule.query_tiles) * kRows;
   for (; work.first_row < work.slot_q; work.first_row += turn) {
     const tile::GlobalRows rows = rows_of(params.dquery, work.sequence, work.tensor_q + work.first_row, work.head);

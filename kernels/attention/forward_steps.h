@@ -9,6 +9,7 @@
 #include "attention/bias_place.h"
 #include "attention/silu.h"
 #include "attention/softmax.h"
+#include "attention/user_score.h"
 #include "attention/visibility.h"
 #include "attention/work.h"
 #include "geometry/mask.h"
@@ -44,6 +45,7 @@ using Scores = float[Blocks][kKeyBlocks][4];
 using Output = float[kRowBlocks][kValueBlocks][4];
 
 constexpr bool kSoftmax = kConfig.score == ScoreKind::softmax;
+constexpr bool kUserScore = kConfig.user_score != 0;
 constexpr bool kBiased = kConfig.bias != BiasKind::none;
 constexpr bool kBucketed = kConfig.bias == BiasKind::bucketed;
 constexpr bool kScalesRows = !kSoftmax && !kConfig.bfloat16;
@@ -52,8 +54,9 @@ static_assert(!kBucketed ||
               sizeof(StagedTimes) + kConfig.warps * sizeof(BucketedWarp<kConfig.key_columns, kWarpRows>) ==
                   bias_bytes(kConfig));
 
-using Score =
-    Either<kSoftmax, SoftmaxScore<kBiased, kConfig.softcap, kRowBlocks>, SiluScore<kConfig.bfloat16, kBiased>>::Type;
+using HstuScore = Either<kUserScore, UserScore<ScoreExpression, kConfig.bfloat16, kBiased>,
+                         SiluScore<kConfig.bfloat16, kBiased>>::Type;
+using Score = Either<kSoftmax, SoftmaxScore<kBiased, kConfig.softcap, kRowBlocks>, HstuScore>::Type;
 using Bias = Either<
     kBucketed, BucketedBias<kConfig.key_columns, kWarpRows>,
     RowsBias<Element, kConfig.bias == BiasKind::rows32, kConfig.query_rows, kConfig.key_columns, kWarpRows>>::Type;

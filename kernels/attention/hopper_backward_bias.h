@@ -1,23 +1,57 @@
 // A dense bias and its gradient in the one-pass Hopper backward kernel.
 //
-// The loader brings a (query, key) tile of R with each tile of Q and dO, and every warp reads the part beside its keys,
-// transposed. dS is multiplied by what dR lacks before it is rounded, so that the score tile that dQ is computed from
-// is the gradient's tile too: TMA stores it as it lies. What no query tile holds is cleared by a warp of the producer.
+// The loader brings a (query, key) tile of R with each tile of Q and dO, by TMA or as hopper_backward_bias_rows.h does,
+// and every warp reads the part beside its keys, transposed. dS is multiplied by what dR lacks before it is rounded, so
+// that the score tile that dQ is computed from is the gradient's tile too: TMA stores it as it lies. What no query tile
+// holds is cleared by a warp of the producer.
 #pragma once
 
-#include "attention/bias_rows.h"
+#include "attention/bias_key_rows.h"
+#include "attention/hopper_backward_bias_rows.h"
 #include "attention/hopper_backward_producer.h"
 #include "attention/hopper_backward_scores.h"
 #include "ptx/fence.h"
 #include "ptx/ldmatrix.h"
 #include "ptx/math.h"
+#include "ptx/registers.h"
 
 namespace warploom {
 
-/// body(k, i, r) for each pair r of the elements of R that belong to the pair of scores p[k][i]. tile: of all keys;
-/// first_key: the first of the warp's 16.
+/// A tile of R, of all keys.
+struct BiasTile {
+  uint32 address;
+  int shift,
+      shift_of_row;  // bias_rows: the bytes from a multiple of 16 to its first row, and from one row's to the next
+
+  static __device__ __forceinline__ BiasTile of(const AttentionCall& call, const Shared& shared, int stage) {
+    BiasTile tile{shared.bias(stage), 0, 0};
+    if constexpr (kConfig.bias_rows) {
+      tile.shift = shared.bias_shift(stage);
+      if (!call.bias.packed) tile.shift_of_row = static_cast<int>(call.bias.row_stride) * kBiasElementBytes;
+    }
+    return tile;
+  }
+};
+
+/// Two elements of R as they are read.
+using BiasPair = Either<kConfig.bias_float32, float2, uint32>::Type;
+__device__ __forceinline__ float2 values_of(uint32 pair) {
+  return ptx::unpack<Element>(pair);
+}
+__device__ __forceinline__ float2 values_of(float2 pair) {
+  return pair;
+}
+__device__ __forceinline__ uint32 smaller_of(uint32 a, uint32 b) {
+  return ptx::min_pair<Element>(a, b);
+}
+__device__ __forceinline__ float2 smaller_of(float2 a, float2 b) {
+  return {fminf(a.x, b.x), fminf(a.y, b.y)};
+}
+
+/// body(k, i, r) for each pair r of the elements of R that belong to the pair of scores p[k][i], in a tile that TMA has
+/// brought. first_key: the first of the warp's 16.
 template <typename Body>
-__device__ __forceinline__ void for_each_bias(uint32 tile, int first_key, Body body) {
+__device__ __forceinline__ void for_each_mapped_bias(uint32 tile, int first_key, Body body) {
   const int lane = threadIdx.x % 32;
   const uint32 address =
       tile + geometry::swizzled_offset(kQueries, lane / 16 * 8 + lane % 8, first_key / 8 + lane / 8 % 2);
@@ -30,30 +64,83 @@ __device__ __forceinline__ void for_each_bias(uint32 tile, int first_key, Body b
   }
 }
 
+/// The same, however it has come.
+template <typename Body>
+__device__ __forceinline__ void for_each_bias(const BiasTile& tile, int first_key, Body body) {
+  if constexpr (kConfig.bias_rows) {
+    const int lane = static_cast<int>(ptx::opaque(threadIdx.x)) % 32;  // nothing of it is kept through the loop
+    // Eight rows on, a row begins as far after a multiple of 16.
+    const auto address_of = [&](int query) __attribute__((always_inline)) {
+      return tile.address + query * kMap.bias_row_bytes +
+             ((tile.shift + query * tile.shift_of_row) & (geometry::kChunkBytes - 1)) +
+             (first_key + lane / 4) * kBiasElementBytes;
+    };
+    const uint32 even = address_of(lane % 4 * 2), odd = address_of(lane % 4 * 2 + 1);
+#pragma unroll
+    for (int k = 0; k < kQueries / 16; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int offset = (2 * k + i / 2) * 8 * kMap.bias_row_bytes + i % 2 * 8 * kBiasElementBytes;
+        if constexpr (kConfig.bias_float32) {
+          body(k, i,
+               float2{__uint_as_float(ptx::load_shared_4(even + offset)),
+                      __uint_as_float(ptx::load_shared_4(odd + offset))});
+        } else {
+          body(k, i, ptx::load_shared_2(even + offset) | ptx::load_shared_2(odd + offset) << 16);
+        }
+      }
+    }
+  } else {
+    for_each_mapped_bias(tile.address, first_key, body);
+  }
+}
+
 /// s becomes what the biased score function takes (backward_score.h). Whether some R of the warp is -inf.
-__device__ __forceinline__ bool add_bias(const AttentionCall& call, uint32 tile, int first_key,
+__device__ __forceinline__ bool add_bias(const AttentionCall& call, const BiasTile& tile, int first_key,
                                          TransposedScores<kQueries>& s) {
   BiasedScale scale = biased_scale<kConfig.softmax>(call);
   if constexpr (kConfig.scaled_key) scale.of_score = 1;
-  uint32 least = 0;
-  for_each_bias(tile, first_key, [&](int k, int i, uint32 pair) {
-    const float2 r = ptx::unpack<Element>(pair);
-    least = ptx::min_pair<Element>(least, pair);
+  BiasPair least{};
+  for_each_bias(tile, first_key, [&](int k, int i, BiasPair pair) {
+    const float2 r = values_of(pair);
+    least = smaller_of(least, pair);
     float(&s_pair)[2] = pair_of(s, k, i);
     s_pair[0] = scale.of(s_pair[0], r.x);
     s_pair[1] = scale.of(s_pair[1], r.y);
   });
-  const float2 smallest = ptx::unpack<Element>(least);
+  const float2 smallest = values_of(least);
   return __any_sync(kAllLanes, smallest.x == ptx::minus_infinity() || smallest.y == ptx::minus_infinity());
 }
 
 /// P or dS of what R = -inf hides becomes 0.
-__device__ __forceinline__ void hide_masked(uint32 tile, int first_key, PackedScores<kQueries>& packed) {
-  for_each_bias(tile, first_key, [&](int k, int i, uint32 pair) {
-    const float2 r = ptx::unpack<Element>(pair);
+__device__ __forceinline__ void hide_masked(const BiasTile& tile, int first_key, PackedScores<kQueries>& packed) {
+  for_each_bias(tile, first_key, [&](int k, int i, BiasPair pair) {
+    const float2 r = values_of(pair);
     if (r.x == ptx::minus_infinity()) packed[k][i] &= 0xffff0000u;
     if (r.y == ptx::minus_infinity()) packed[k][i] &= 0x0000ffffu;
   });
+}
+__device__ __forceinline__ void hide_masked(const BiasTile& tile, int first_key, TransposedScores<kQueries>& s,
+                                            TransposedScores<kQueries>& dp) {
+  for_each_bias(tile, first_key, [&](int k, int i, BiasPair pair) {
+    const float2 r = values_of(pair);
+    if (r.x == ptx::minus_infinity()) pair_of(s, k, i)[0] = pair_of(dp, k, i)[0] = 0;
+    if (r.y == ptx::minus_infinity()) pair_of(s, k, i)[1] = pair_of(dp, k, i)[1] = 0;
+  });
+}
+
+/// gradient_rows: the part of a head's gradient that begins beside a query row and a key of the item; with all rows
+/// that the sequence has, also those past its used ones, and all that a packed row takes.
+__device__ __forceinline__ RowsPart gradient_part(const BiasCall& gradient, const Item& item, int head, int first_query,
+                                                  int first_key) {
+  BiasRows rows = bias_rows(gradient, item.work, head, item.packed_first, item.rows_of_bias, kBiasElementBytes);
+  const int first = -bias_row_of_query(gradient, item.work);
+  rows.first_row = first;
+  rows.end_row = first + item.rows_of_bias;
+  if (gradient.packed) rows.columns = static_cast<int>(packed_pitch(item.work, kBiasElementBytes));
+  RowsPart part = RowsPart::of(rows, 0, first_query, first_key, kBiasElementBytes);
+  part.aligned = false;  // as the compiler knows then
+  return part;
 }
 
 /// Where a panel of a tile lies in the gradient.
@@ -101,9 +188,20 @@ struct Clearer {
   const Shared& shared;
   const int lane;
 
-  /// Rows [begin, end) of a head. Boxes may pass the last row, not begin before the first one.
-  __device__ __forceinline__ void clear(const Work& work, int head, int begin, int end, bool is_last) const {
+  /// Rows [begin, end) of a head, counted as the gradient's. Boxes may pass the last row, not begin before the first
+  /// one.
+  __device__ __forceinline__ void clear(const Item& item, int head, int begin, int end, bool is_last) const {
     const BiasCall& gradient = params.backward.bias_gradient;
+    const Work& work = item.work;
+    if constexpr (kConfig.gradient_rows) {
+      const RowsPart part = gradient_part(gradient, item, head, begin - bias_row_of_query(gradient, work),
+                                          static_cast<int>(work.first_row));
+      constexpr int kChunks = kKeys * kBiasElementBytes / geometry::kChunkBytes + 1;
+      const int row_bytes = geometry::min_of(part.columns, kKeys) * kBiasElementBytes;
+#pragma unroll 1
+      for (int i = lane; i < (end - begin) * kChunks; i += 32) clear_chunk(part, i / kChunks, i % kChunks, row_bytes);
+      return;
+    }
     const int odd = is_last ? 0 : (end - begin) % kQueries;
 #pragma unroll 1
     for (int column = 0; column < kKeys; column += geometry::kPanelColumns) {
@@ -121,7 +219,8 @@ struct Clearer {
     const Work& work = item.work;
     if (work.sequence >= call.sequences) return;  // rows that belong to nobody have no R
     const int first = bias_row_of_query(params.backward.bias_gradient, work);
-    const int rows = static_cast<int>(params.backward.bias_gradient.num_rows);
+    int rows = static_cast<int>(params.backward.bias_gradient.num_rows);
+    if constexpr (kConfig.gradient_rows) rows = item.rows_of_bias;
     const auto walk = Masking::walk(call, item);
     QueryTile tile = walk.next({-1, 0});
 #pragma unroll 1
@@ -131,15 +230,15 @@ struct Clearer {
 #pragma unroll 1
       for (; tile.number >= 0 && tile.head == head; tile = walk.next(tile)) {
         const int row = first + tile.number * kQueries;
-        if (done < row) clear(work, query_head, done, geometry::min_of(row, rows), row >= rows);
+        if (done < row) clear(item, query_head, done, geometry::min_of(row, rows), row >= rows);
         done = geometry::max_of(row + kQueries, done);
       }
-      if (done < rows) clear(work, query_head, done, rows, true);
+      if (done < rows) clear(item, query_head, done, rows, true);
     }
   }
 
   __device__ __forceinline__ void run() const {
-    constexpr int kBytes = geometry::tile_bytes(kQueries, geometry::kPanelColumns);
+    constexpr int kBytes = kConfig.gradient_rows ? 0 : geometry::tile_bytes(kQueries, geometry::kPanelColumns);
     for (int i = lane * geometry::kChunkBytes; i < kBytes; i += 32 * geometry::kChunkBytes) {
       ptx::store_shared_16(shared.address + kMap.zeros + i, uint4{0, 0, 0, 0});
     }

@@ -5,6 +5,7 @@
 #include "attention/backward_config.h"
 #include "geometry/host_device.h"
 #include "geometry/swizzle.h"
+#include "pipeline/trace_records.h"
 #include "ptx/tensor_map.h"
 
 namespace warploom {
@@ -28,12 +29,44 @@ struct HopperBackwardConfig {
   /// P is made before dP is there (bfloat16 without a softcap or divisors by row): consumers take registers for it that
   /// a producer without lists of intervals or a bias can spare.
   bool splits_scores = false;
-  bool dense_bias = false;     ///< of q's type, bfloat16, in tiles by TMA beside those of Q
+  bool stored_bias = false;    ///< dense or packed, in tiles beside those of Q
   bool bias_gradient = false;  ///< and its gradient, nothing of which is broadcast
+  bool bias_float32 = false;   ///< both are; else of q's type
+  /// Rows of R are copied as they lie, one by one: they begin anywhere, are packed, or float32. Else TMA brings tiles.
+  bool bias_rows = false;
+  /// Likewise the gradient, which is stored from registers. Else TMA stores the tiles of dS that dQ is computed from,
+  /// which float16 with its exponents has not, nor who leaves dQ to another kernel.
+  bool gradient_rows = false;
+  trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
+  /// The sums for dQ are cleared beside the products, by a warp of the producer, else before.
+  bool clears_sums = false;
+  bool converts_sums = false;  ///< clears_sums: and become dQ there, by another one, else afterwards
 };
 
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
 inline constexpr int kBackwardItemSlots = 2;
+
+/// The rings, and the products that are committed together, by the numbers that marks name them with.
+struct BackwardMarks {
+  static constexpr int tiles = 0;      ///< Q and dO
+  static constexpr int residents = 1;  ///< K and V
+  static constexpr int items = 2;
+  static constexpr int scores = 3;  ///< dS, from each consumer to both
+
+  static constexpr int score_products = 0;     ///< S and dP; S alone where they are split
+  static constexpr int slope_product = 1;      ///< dP there
+  static constexpr int gradient_products = 2;  ///< dV and dK; dV alone in steps of 64 queries that overlap
+  static constexpr int key_product = 3;        ///< dK there
+  static constexpr int query_product = 4;      ///< dQ
+};
+/// Whether dV and dK are committed one by one (attention/hopper_backward_steps.h).
+WARPLOOM_HD constexpr bool commits_gradients_apart(const HopperBackwardConfig& config) {
+  return config.bfloat16 && config.accumulate_dq && config.query_rows == 64;
+}
+/// Warps that mark: the first of each consumer, then scheduler and loader.
+WARPLOOM_HD constexpr int trace_strips(const HopperBackwardConfig& config) {
+  return config.consumers + 2;
+}
 
 /// What the loader tells about a query tile, beside its rows.
 struct QueryTileNote {
@@ -59,20 +92,25 @@ struct HopperBackwardSharedMap {
   int dout_bytes = 0;
   int scores = 0;           ///< two (query, key) tiles of P or dS
   int score_bytes = 0;      ///< of one
-  int bias = 0;             ///< one (query, key) tile of R a stage
+  int bias = 0;             ///< one (query, key) tile of R a stage; bias_rows: with room for what rows begin after
   int bias_bytes = 0;       ///< of one stage
-  int zeros = 0;            ///< bias_gradient: a panel of a tile, for the places that nothing is visible in
+  int bias_row_bytes = 0;   ///< bias_rows: from row to row
+  int zeros = 0;            ///< tiles of a gradient: a panel of one, for the places that nothing is visible in
   int row_terms = 0;        ///< of each query: softmax's SoftmaxRowTerms, else the factor 1 / divisor
   int row_terms_bytes = 0;  ///< of one stage
   int visible = 0;          ///< of 32 keys after the other: for each query the bits of the keys that it sees
   int visible_bytes = 0;    ///< of one stage
-  int barriers = 0;         ///< of the items, K and V, the tiles, the scores; the request and the landing
+  int barriers = 0;         ///< of the items, K and V, the tiles, the scores; the request, the landing, the sums
   int notes = 0;            ///< one QueryTileNote a stage
   int exponents = 0;        ///< float16: of each warp's part of a dS tile the power of two that it was divided by
+  int sums = 0;             ///< converts_sums: a tile of dQ's sums on its way
+  int converted = 0;        ///< and the Work that it belongs to
   int bias_notes = 0;       ///< bias_gradient: one BiasTileNote a stage, then one a score tile and consumer
+  int bias_shifts = 0;      ///< bias_rows: of each stage the bytes from a multiple of 16 to the tile's first row
   int items = 0;            ///< kBackwardItemSlots, item_bytes each
   int bytes = 0;
   static constexpr int item_bytes = 160;
+  static constexpr int work_bytes = 96;
   static constexpr int barrier_bytes = 8;
 };
 
@@ -88,21 +126,39 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.dout = map.query + config.stages * map.query_bytes;
   map.scores = map.dout + config.stages * map.dout_bytes;
   map.bias = map.scores + 2 * map.score_bytes;
-  map.bias_bytes = config.dense_bias ? map.score_bytes : 0;
+  map.bias_row_bytes = config.bias_rows ? config.key_rows * (config.bias_float32 ? 4 : 2) + geometry::kChunkBytes : 0;
+  map.bias_bytes = config.bias_rows ? config.query_rows * map.bias_row_bytes : config.stored_bias ? map.score_bytes : 0;
   map.zeros = map.bias + config.stages * map.bias_bytes;
-  map.row_terms =
-      map.zeros + (config.bias_gradient ? geometry::tile_bytes(config.query_rows, geometry::kPanelColumns) : 0);
+  const bool stores_tiles = config.bias_gradient && !config.gradient_rows;
+  map.sums = map.zeros + (stores_tiles ? geometry::tile_bytes(config.query_rows, geometry::kPanelColumns) : 0);
+  const int sums_bytes = config.query_rows * config.head_dim * static_cast<int>(sizeof(float));
+  map.row_terms = map.sums + (config.converts_sums ? sums_bytes : 0);
   map.visible = map.row_terms + config.stages * map.row_terms_bytes;
   map.barriers = map.visible + config.stages * map.visible_bytes;
-  map.notes = map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2);
+  map.notes = map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2 +
+                                                  (config.clears_sums ? kBackwardItemSlots : 0));
   map.exponents = map.notes + config.stages * static_cast<int>(sizeof(QueryTileNote));
   const int warps = config.bfloat16 ? 0 : 4 * config.consumers;
   map.bias_notes = map.exponents + 2 * warps * static_cast<int>(sizeof(int));
   const int bias_notes = config.bias_gradient ? config.stages + 2 * config.consumers : 0;
-  map.items = (map.bias_notes + bias_notes * static_cast<int>(sizeof(BiasTileNote)) + 15) / 16 * 16;
-  map.bytes = map.items + kBackwardItemSlots * map.item_bytes;
+  map.bias_shifts = map.bias_notes + bias_notes * static_cast<int>(sizeof(BiasTileNote));
+  const int bias_shifts = config.bias_rows ? config.stages : 0;
+  map.items = (map.bias_shifts + bias_shifts * static_cast<int>(sizeof(int)) + 15) / 16 * 16;
+  map.converted = map.items + kBackwardItemSlots * map.item_bytes;
+  map.bytes = map.converted + (config.converts_sums ? map.work_bytes : 0);
   return map;
 }
+
+/// The sums for dQ on their way (hopper_backward_sums.h), beside two more of the counters: the next tile to clear and
+/// the next item to convert. Device integers, 0 before the kernel.
+struct SumsProgress {
+  unsigned* cleared = nullptr;  ///< clears_sums, of each tile of dq_sums: not 0 when it has been cleared
+  unsigned* done = nullptr;     ///< converts_sums, of each sequence and key head: its items that are done
+  unsigned tiles = 0;           ///< of dq_sums, each of one head
+  unsigned ahead = 0;           ///< so many of them are cleared beyond those of an item's sequence
+  geometry::Schedule queries;   ///< the tiles of query rows, in the order in which they become dQ
+  float factor = 1;             ///< of dQ: what its sums lack
+};
 
 /// The one argument of every Hopper backward kernel but the ones before and after (BackwardParams).
 struct HopperBackwardParams {
@@ -112,8 +168,10 @@ struct HopperBackwardParams {
   BackwardParams backward;
   /// Two device integers, 0 before and after the kernel: the next work item, and the CTAs that are done.
   unsigned* counters = nullptr;
-  /// Of R and of its gradient, dense_bias and bias_gradient only: (columns, rows, heads, sequences), boxes as of Q.
+  /// Of R and of its gradient, stored_bias and bias_gradient only: (columns, rows, heads, sequences), boxes as of Q.
   ptx::TensorMap bias, bias_gradient;
+  trace::Sheet sheet;
+  SumsProgress sums;  ///< one pass only
 };
 
 }  // namespace warploom

@@ -14,12 +14,13 @@
 namespace warploom {
 
 using geometry::Interval;
+using trace::Mark;
 using Element = ptx::ElementOf<kConfig.bfloat16>;
 
 constexpr HopperBackwardKeysSharedMap kMap = shared_map(kConfig);
 constexpr int kConsumers = 2;  // warpgroup 0 sums dV, warpgroup 1 dK
 constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-constexpr int kRows = kBackwardTileRows;  // of a key tile and of a query tile
+constexpr int kKeys = kBackwardKeyRows, kQueries = kConfig.query_rows;  // of a tile
 
 /// What the scheduler hands to the loaders and the consumers: a tile of keys.
 struct Item {
@@ -67,8 +68,7 @@ struct Shared {
   __device__ __forceinline__ uint32 resident(int side) const { return address + (side == 0 ? kMap.key : kMap.value); }
   /// Q, dO.
   __device__ __forceinline__ uint32 tile(int side, int stage) const {
-    return address +
-           (side == 0 ? kMap.query + stage * kMap.head_tile_bytes : kMap.dout + stage * kMap.value_tile_bytes);
+    return address + (side == 0 ? kMap.query + stage * kMap.query_bytes : kMap.dout + stage * kMap.dout_bytes);
   }
   /// P^T or dS^T that consumer `side` hands to the other one, keys along the rows.
   __device__ __forceinline__ uint32 handoff(int side) const {
@@ -85,15 +85,15 @@ struct Shared {
 struct SequenceMasking {
   static __device__ __forceinline__ void prepare(Item& item) {
     const int first = static_cast<int>(item.work.first_row);
-    item.queries = seeing_any(item.work.mask, {first, first + kRows});
+    item.queries = seeing_any(item.work.mask, {first, first + kKeys});
   }
   /// The tile after `tile`; {-1, 0} stands before the first one.
   static __device__ __forceinline__ QueryTile next(const AttentionCall& call, const Item& item, QueryTile tile, int) {
-    return SequenceQueryWalk<kRows>{&item.queries, call.heads_per_key_head}.next(tile);
+    return SequenceQueryWalk<kQueries>{&item.queries, call.heads_per_key_head}.next(tile);
   }
   static __device__ __forceinline__ bool all_see(const AttentionCall&, const Item& item, QueryTile tile, Interval keys,
                                                  int) {
-    return columns_of_all(item.work.mask, {tile.number * kRows, tile.number * kRows + kRows}).covers(keys);
+    return columns_of_all(item.work.mask, {tile.number * kQueries, tile.number * kQueries + kQueries}).covers(keys);
   }
   static __device__ __forceinline__ SequenceRow row(const AttentionCall&, const Work& work, int, int query) {
     return {visible_columns(work.mask, query + work.mask.offset())};
@@ -110,13 +110,13 @@ struct IntervalMasking {
                                                    int lane) {
     const Work& work = item.work;
     const int first = static_cast<int>(work.first_row), rows = work.mask.seqlen_q;
-    for (int row = (tile.number + 1) * kRows; tile.head < call.heads_per_key_head; ++tile.head, row = 0) {
+    for (int row = (tile.number + 1) * kQueries; tile.head < call.heads_per_key_head; ++tile.head, row = 0) {
       const int head = work.head * call.heads_per_key_head + tile.head;
       for (; row < rows; row += 32) {
         const int mine = row + lane;
-        const bool sees = mine < rows && IntervalMasking::row(call, work, head, mine).sees_any({first, first + kRows});
+        const bool sees = mine < rows && IntervalMasking::row(call, work, head, mine).sees_any({first, first + kKeys});
         const unsigned seeing = __ballot_sync(kAllLanes, sees);
-        if (seeing != 0) return {row / kRows, tile.head};
+        if (seeing != 0) return {(row + __ffs(static_cast<int>(seeing)) - 1) / kQueries, tile.head};
       }
     }
     return {-1, 0};
@@ -125,8 +125,8 @@ struct IntervalMasking {
                                                  Interval keys, int lane) {
     const int head = item.work.head * call.heads_per_key_head + tile.head;
     bool all = true;
-    for (int row = lane; row < kRows && tile.number * kRows + row < item.work.mask.seqlen_q; row += 32) {
-      all &= IntervalMasking::row(call, item.work, head, tile.number * kRows + row).sees_all(keys);
+    for (int row = lane; row < kQueries && tile.number * kQueries + row < item.work.mask.seqlen_q; row += 32) {
+      all &= IntervalMasking::row(call, item.work, head, tile.number * kQueries + row).sees_all(keys);
     }
     return __all_sync(kAllLanes, all);
   }

@@ -22,14 +22,18 @@ constexpr bool kDqByRows = kQueries == 128;
 constexpr int kDqColumns = kDqByRows ? kConfig.head_dim : kConfig.head_dim > geometry::kPanelColumns ? 64 : 32;
 
 /// Whether these steps are the kernel's.
-constexpr bool kOverlaps = kConfig.bfloat16 && kConfig.accumulate_dq;
+constexpr bool kOverlaps = kConfig.bfloat16 && kConfig.accumulate_dq && !kConfig.gradient_rows && !kConfig.bias_float32;
 /// Whether P comes before dP is there. Takes 16 registers more.
 constexpr bool kSplits = kOverlaps && kConfig.splits_scores;
 /// Whether consumers begin their tiles in turns, so that one's products run under the other's scalar work.
 constexpr bool kTurns = kOverlaps && kDqByRows;
 
-__device__ __forceinline__ void take_turn(int who) {
-  if constexpr (kTurns) ptx::named_barrier_sync(pipeline::kFirstBackwardTurnId + who, 2 * kWarpgroup);
+template <typename Consumer>
+__device__ __forceinline__ void take_turn(const Consumer& c) {
+  if constexpr (kTurns) {
+    c.mark_step(Mark::turn);
+    ptx::named_barrier_sync(pipeline::kFirstBackwardTurnId + c.who, 2 * kWarpgroup);
+  }
 }
 __device__ __forceinline__ void pass_turn(int who) {
   if constexpr (kTurns) ptx::named_barrier_arrive(pipeline::kFirstBackwardTurnId + 1 - who, 2 * kWarpgroup);
@@ -43,7 +47,8 @@ struct StepOperands {
   static __device__ __forceinline__ StepOperands of(const Consumer& c) {
     const Shared& shared = c.shared;
     uint32 base = shared.address;
-    if constexpr (kDqByRows) base = ptx::opaque(base);  // addresses are computed here and not kept: registers
+    if constexpr (kDqByRows || kConfig.bias_rows)
+      base = ptx::opaque(base);  // addresses are computed here and not kept: registers
     const int stage = c.at.slot();
     return {geometry::descriptor_low(base + kMap.key + c.who * 64 * kRowBytes),
             geometry::descriptor_low(base + kMap.value + c.who * 64 * kRowBytes),
@@ -86,20 +91,23 @@ struct StepOperands {
 /// dQ of the tile before, of which its wgmmas are the newest but `After` groups, to memory.
 template <int After, typename Consumer>
 __device__ __forceinline__ void end_dq(Consumer& c, float (&dq)[kDqColumns / 2], int dq_tile) {
+  c.mark_step(Mark::wait_product, BackwardMarks::query_product, c.score_at.before().passed);
   ptx::wgmma_wait_group<After>(dq);
   c.release_scores(c.score_at.before());
+  c.mark_step(Mark::add);
   c.add_dq(dq, dq_tile);
 }
 
-/// HSTU: dS takes the factor that the bias's gradient has.
-constexpr bool kScalesSlopes = kConfig.bias_gradient && !kConfig.softmax;
+/// HSTU: dS takes the factor that the bias's gradient has, whose tile it is.
+constexpr bool kScalesSlopes = kConfig.bias_gradient && !kConfig.gradient_rows && !kConfig.softmax;
 
 /// R to the scores (hopper_backward_bias.h). HSTU's form, exact or not, must not depend on an R that is invisible: such
 /// scores become 0.
 template <typename Consumer>
 __device__ __forceinline__ bool add_bias(const Consumer& c, int stage, int first_key, bool is_masked,
                                          const uint32* visible, int first_bit, TransposedScores<kQueries>& s) {
-  const bool is_hiding = add_bias(c.params.backward.call, c.shared.bias(stage), first_key, s);
+  const AttentionCall& call = c.params.backward.call;
+  const bool is_hiding = add_bias(call, BiasTile::of(call, c.shared, stage), first_key, s);
   if (!kConfig.softmax && is_masked) {
     for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
       if ((mask & 1) == 0) pair_of(s, k, i)[0] = 0;
@@ -113,7 +121,8 @@ __device__ __forceinline__ bool add_bias(const Consumer& c, int stage, int first
 template <bool IsFirst, typename Consumer>
 __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_tile_before) {
   const AttentionCall& call = c.params.backward.call;
-  const int stage = c.at.slot(), warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+  const int stage = c.at.slot();
+  const int warp = static_cast<int>(kConfig.bias_rows ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup / 32;
   const StepOperands operands = StepOperands::of(c);
   const bool is_masked = (flags & kQueryTileMasked) != 0;
   const uint32* const visible = c.visible_of(stage, warp);
@@ -124,62 +133,77 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
 
   TransposedScores<kQueries> s, dp;
   PackedScores<kQueries> p, ds;
+  c.mark_step(Mark::product, BackwardMarks::score_products, c.at.passed);
   ptx::wgmma_fence();
   operands.issue_scores<kQueries>(s);
-  if constexpr (kSplits) ptx::wgmma_commit_group();
+  if constexpr (kSplits) {
+    ptx::wgmma_commit_group();
+    c.mark_step(Mark::product, BackwardMarks::slope_product, c.at.passed);
+  }
   operands.issue_slopes<kQueries>(dp);
   ptx::wgmma_commit_group();
+  c.mark_step(Mark::wait_product, BackwardMarks::score_products, c.at.passed);
   if constexpr (kSplits) {
     ptx::wgmma_wait_group<1>(flat(s));
-    if constexpr (kConfig.dense_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
-    bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, kConfig.dense_bias>(call, s, p,
-                                                                                            c.shared.row_terms(stage));
+    c.mark_step(Mark::scores);
+    if constexpr (kConfig.stored_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
+    bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, kConfig.stored_bias>(call, s, p,
+                                                                                             c.shared.row_terms(stage));
     if constexpr (kScalesSlopes) {
       scale_slopes(exact, c.params.backward.bias_factor, s);
       exact = true;
     }
     if (is_masked) hide_packed<kQueries>(visible, first_bit, p);
-    if (kConfig.dense_bias && is_hiding) hide_masked(c.shared.bias(stage), first_key, p);
+    if (kConfig.stored_bias && is_hiding) hide_masked(BiasTile::of(call, c.shared, stage), first_key, p);
+    c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
     ptx::wgmma_fence();
     operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
     ptx::wgmma_commit_group();
+    c.mark_step(Mark::wait_product, BackwardMarks::slope_product, c.at.passed);
     ptx::wgmma_wait_group<1>(flat(dp));
+    c.mark_step(Mark::scores);
     apply_slope<kConfig.softmax>(exact, s, dp, c.shared.row_terms(stage));
     pack_scores<Element>(ds, dp);
     if (is_masked) hide_packed<kQueries>(visible, first_bit, ds);
-    if (kConfig.dense_bias && is_hiding) hide_masked(c.shared.bias(stage), first_key, ds);
+    if (kConfig.stored_bias && is_hiding) hide_masked(BiasTile::of(call, c.shared, stage), first_key, ds);
   } else {
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
-    if constexpr (kConfig.dense_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
-    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, kConfig.dense_bias>(
+    c.mark_step(Mark::scores);
+    if constexpr (kConfig.stored_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
+    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, kConfig.stored_bias>(
         call, s, dp, c.shared.row_terms(stage));
     if constexpr (kScalesSlopes) scale_all(flat(dp), c.params.backward.bias_factor);
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
     if (is_masked) hide_packed<kQueries>(visible, first_bit, p, ds);
-    if (kConfig.dense_bias && is_hiding) {
-      hide_masked(c.shared.bias(stage), first_key, p);
-      hide_masked(c.shared.bias(stage), first_key, ds);
+    if (kConfig.stored_bias && is_hiding) {
+      hide_masked(BiasTile::of(call, c.shared, stage), first_key, p);
+      hide_masked(BiasTile::of(call, c.shared, stage), first_key, ds);
     }
   }
   c.hand_over(ds);
   const int dq_tile = c.shared.note(stage).dq_tile;
 
   float dq[kDqColumns / 2];
+  if constexpr (!kSplits) c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
   ptx::wgmma_fence();
   if constexpr (!kSplits) {
     operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
     ptx::wgmma_commit_group();
   }
   if constexpr (!IsFirst) {
+    c.mark_step(Mark::wait_full, BackwardMarks::scores, c.score_at.before().passed);
     c.shared.scores.wait_full(c.score_at.before());
+    c.mark_step(Mark::product, BackwardMarks::query_product, c.score_at.before().passed);
     c.template issue_dq<kKeys / 16>(dq, c.score_at.before().slot());
     ptx::wgmma_fence();
   }
+  c.mark_step(Mark::product, BackwardMarks::key_product, c.at.passed);
   operands.issue_gradient<kConfig.head_dim>(c.dk, ds, operands.query, !IsFirst);
   ptx::wgmma_commit_group();
   if constexpr (kConfig.bias_gradient && !IsFirst) c.store_bias_gradient(c.score_at.before());
   if constexpr (!IsFirst) end_dq<1>(c, dq, dq_tile_before);
+  c.mark_step(Mark::wait_product, BackwardMarks::key_product, c.at.passed);
   ptx::wgmma_wait_group<0>(c.dk, c.dv);
   free_barrier_arrive(stage);
   c.at.advance();
@@ -197,10 +221,11 @@ __device__ __forceinline__ int step_in_halves(Consumer& c, int flags, int dq_til
   const bool is_masked = (flags & kQueryTileMasked) != 0;
 
   TransposedScores<kHalf> s[2], dp[2];
-  take_turn(c.who);
+  take_turn(c);
   ptx::wgmma_fence();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    c.mark_step(Mark::product, BackwardMarks::score_products, c.at.passed);
     operands.from(half * kHalf).template issue_scores<kHalf>(s[half]);
     operands.from(half * kHalf).template issue_slopes<kHalf>(dp[half]);
     ptx::wgmma_commit_group();
@@ -209,8 +234,10 @@ __device__ __forceinline__ int step_in_halves(Consumer& c, int flags, int dq_til
   int dq_tile = 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    c.mark_step(Mark::wait_product, BackwardMarks::score_products, c.at.passed);
     ptx::wgmma_wait_group<1>(flat(s[half]), flat(dp[half]));
     if (half == 1) pass_turn(c.who);
+    c.mark_step(Mark::scores);
     apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, false>(
         call, s[half], dp[half], c.shared.row_terms(stage) + half * kHalf * (kConfig.softmax ? 2 : 1));
     PackedScores<kHalf> p, ds;
@@ -218,23 +245,28 @@ __device__ __forceinline__ int step_in_halves(Consumer& c, int flags, int dq_til
     pack_scores<Element>(ds, dp[half]);
     if (is_masked) hide_packed<kHalf>(c.visible_of(stage, warp) + half * kHalf, warp % 2 * 16, p, ds);
 
+    c.mark_step(Mark::hand_over, BackwardMarks::scores, c.score_at.passed);
     if (half == 0) c.shared.scores.wait_empty(c.score_at);
     c.template write_scores<kHalf>(ds, half * kHalf);
     if (half == 1) {
       c.publish_scores();
       dq_tile = c.shared.note(stage).dq_tile;
       if constexpr (!IsFirst) {
+        c.mark_step(Mark::wait_full, BackwardMarks::scores, c.score_at.before().passed);
         c.shared.scores.wait_full(c.score_at.before());
+        c.mark_step(Mark::product, BackwardMarks::query_product, c.score_at.before().passed);
         c.template issue_dq<kKeys / 16>(dq, c.score_at.before().slot());
       }
     }
     const StepOperands here = operands.from(half * kHalf);
+    c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
     ptx::wgmma_fence();
     here.issue_gradient<kConfig.value_dim>(c.dv, p, here.dout, !IsFirst || half == 1);
     here.issue_gradient<kConfig.head_dim>(c.dk, ds, here.query, !IsFirst || half == 1);
     ptx::wgmma_commit_group();
   }
   if constexpr (!IsFirst) end_dq<1>(c, dq, dq_tile_before);
+  c.mark_step(Mark::wait_product, BackwardMarks::gradient_products, c.at.passed);
   ptx::wgmma_wait_group<0>(c.dk, c.dv);
   free_barrier_arrive(stage);
   c.at.advance();

@@ -48,11 +48,11 @@ struct HstuRows {
     }
   }
 
-  /// Instead of prepare(): with R.
-  static __device__ __forceinline__ float biased(float score, float bias, const AttentionCall& call) {
-    const float half_bias = 0.5f * call.bias.scale * bias;
-    return ScaledQuery ? score + half_bias : fmaf(score, 0.5f * call.alpha, half_bias);
+  /// Instead of prepare(): with R times bias_factor.
+  static __device__ __forceinline__ float biased(float score, float scaled_bias, const AttentionCall& call) {
+    return ScaledQuery ? score + scaled_bias : fmaf(score, 0.5f * call.alpha, scaled_bias);
   }
+  static __device__ __forceinline__ float bias_factor(const AttentionCall& call) { return 0.5f * call.bias.scale; }
 
   /// Scores to probabilities in place. True: O must be multiplied by `rescale`, row by row.
   template <int Columns>
@@ -142,10 +142,11 @@ struct SoftmaxRows {
     }
   }
 
-  /// Instead of prepare(): with R.
-  static __device__ __forceinline__ float biased(float score, float bias, const AttentionCall& call) {
-    return fmaf(score, call.alpha, bias);
+  /// Instead of prepare(): with R times bias_factor.
+  static __device__ __forceinline__ float biased(float score, float scaled_bias, const AttentionCall& call) {
+    return fmaf(score, call.alpha, scaled_bias);
   }
+  static __device__ __forceinline__ float bias_factor(const AttentionCall&) { return 1; }
 
   /// Scores to probabilities in place. True: O must be multiplied by `rescale`, row by row.
   template <int Columns>

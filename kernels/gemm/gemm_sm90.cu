@@ -315,27 +315,27 @@ extern "C" __global__ void __cluster_dims__(warploom::kCluster, 1, 1)
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_dec<40>();
     if (threadIdx.x / 32 == 0 && ptx::elect_one()) {
-      Producer producer{{{}, params, base, rank}};
-      producer.start_trace(params.sheet, 0, true);
+      Producer producer{{{params.sheet}, params, base, rank}};
+      producer.start_trace(0, true);
       pipeline::produce_steps(producer, ring, false);
-      producer.finish_trace(params.sheet, 0);
+      producer.finish_trace(0);
     }
     if (kConfig.trace != trace::Level::off && threadIdx.x == 32) {
-      Watcher watcher{{{}, params, base, rank}};
-      watcher.start_trace(params.sheet, kConfig.consumers + 1, true);
+      Watcher watcher{{{params.sheet}, params, base, rank}};
+      watcher.start_trace(kConfig.consumers + 1, true);
       pipeline::consume_steps(watcher, ring);
-      watcher.finish_trace(params.sheet, kConfig.consumers + 1);
+      watcher.finish_trace(kConfig.consumers + 1);
     }
   } else {
     if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_inc<232>();
-    Consumer consumer{{{}, params, base, rank}, warpgroup - 1};
-    consumer.start_trace(params.sheet, warpgroup, threadIdx.x % 128 == 0);
+    Consumer consumer{{{params.sheet}, params, base, rank}, warpgroup - 1};
+    consumer.start_trace(warpgroup, threadIdx.x % 128 == 0);
     if constexpr (kConfig.ping_pong) {
       pipeline::consume_by_turns<kOverlaps>(consumer, ring, turns, warpgroup - 1);
     } else {
       pipeline::consume_cooperatively<kOverlaps>(consumer, ring);
     }
-    consumer.finish_trace(params.sheet, warpgroup);
+    consumer.finish_trace(warpgroup);
     // The stores read shared memory, which is the next CTA's once this one has ended.
     if (gemm_staged(kConfig) && threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
   }

@@ -252,6 +252,8 @@ struct HopperRings {
   Ring items;
   AttentionRings tiles;
   int begun[4] = {};  ///< mbarriers, one an item slot: the loader has come to the item
+  Ring bias;          ///< of R, where warps of their own bring it: slots beside those of K, under the same barriers
+  bool brings_bias = false;
 };
 
 /// Whether Q has a slot for the next item. Then the next item's first product runs beside this one's last.
@@ -322,6 +324,21 @@ WARPLOOM_HD constexpr void load_hopper(Actor& loader, const HopperRings& rings) 
   release(loader, rings.items, item_at);
 }
 
+/// What brings R walks the items as the loader does.
+template <class Actor>
+WARPLOOM_HD constexpr void bring_hopper_bias(Actor& bringer, const HopperRings& rings) {
+  Cursor item_at, at;
+  for (int tile = 0;; ++tile) {
+    wait_full(bringer, rings.items, item_at);
+    const bool is_end = !bringer.has_tile(tile);
+    const int steps = is_end ? 0 : bringer.steps(tile);
+    for (int j = 0; j < steps; ++j) store(bringer, rings.bias, at);
+    if (steps == 0) fill_nothing(bringer, rings.bias, at);
+    release(bringer, rings.items, item_at);
+    if (is_end) break;
+  }
+}
+
 template <class Actor>
 WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& rings, const Turns& turns, int who) {
   const Ring &queries = rings.tiles.queries, &keys = rings.tiles.keys, &values = rings.tiles.values;
@@ -360,6 +377,10 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
         begin_read(consumer, values, at.values);
       }
       pass_turn(consumer, turns, who);
+      if (sees && rings.brings_bias) {
+        begin_read(consumer, rings.bias, at.keys);
+        end_read(consumer, rings.bias, at.keys);
+      }
       if (sees) end_read(consumer, keys, at.keys);
       release(consumer, keys, at.keys);
       if (last) {
@@ -399,17 +420,30 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
   close_turns(consumer, turns, who, 0);
 }
 
-WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_stages) {
+WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_stages, bool brings_bias = false) {
   Protocol p(n);
   HopperRings rings;
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 4, n.consumers + 1);
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 4, n.consumers + (brings_bias ? 2 : 1));
   rings.tiles = add_attention_rings(p, query_stages);
+  rings.brings_bias = brings_bias;
+  if (brings_bias) {
+    rings.bias = rings.tiles.keys;
+    rings.bias.first_slot = p.num_slots;
+    for (int stage = 0; stage < n.stages; ++stage) {
+      p.add_slot({"R", stage});
+      p.mbarriers[rings.bias.first_full + stage].arrivals = 2;
+    }
+  }
   for (int slot = 0; slot < rings.items.stages; ++slot) rings.begun[slot] = p.add_mbarrier({"begun", slot}, 1);
   const Turns turns = add_turns(p, n.consumers);
   Recorder scheduler = p.add_role({"scheduler"}, kWarp);
   schedule_hopper(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
   load_hopper(loader, rings);
+  if (brings_bias) {
+    Recorder bringer = p.add_role({"bias"}, kWarp);
+    bring_hopper_bias(bringer, rings);
+  }
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
     consume_hopper(consumer, rings, turns, c);
@@ -419,6 +453,14 @@ WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_s
 
 WARPLOOM_HD constexpr Protocol hopper_attention(const Sizes& n) {
   return hopper_attention_with(n, 2);
+}
+
+/// With what brings R beside the keys. (Two warps do, each its half in the same way.) No tile with a bias has more than
+/// three consumers, and they are alike.
+WARPLOOM_HD constexpr Protocol hopper_attention_bias(const Sizes& given) {
+  Sizes n = given;
+  if (n.consumers > 3) n.consumers = 3;
+  return hopper_attention_with(n, 2, /*brings_bias=*/true);
 }
 
 /// Heads so wide that shared memory holds one Q.

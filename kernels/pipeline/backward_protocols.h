@@ -89,6 +89,7 @@ struct BackwardRings {
   Ring items, keys;
   TileRing tiles;
   int request = 0;  ///< mbarrier: the loader has come to the last item
+  int clear = -1;   ///< mbarriers, one an item slot: the sums for dQ that the item adds to are clear; -1: none
   ScoreRing scores;
   bool overlaps = false;  ///< dQ of the step before is read while the products with this step's tile run
   Turns turns;            ///< in which consumers begin their tiles; none unless there are some
@@ -157,6 +158,7 @@ WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings
         consumer.read_end_older(tiles.first_slot + at.stage(tiles), at.passed);
         release_tile();
         if (!rings.overlaps && j > 0) read_scores(consumer, rings.scores, step - 1);
+        if (rings.clear >= 0 && j == 0) consumer.wait(rings.clear + item_at.slot, item_at.round);  // dQ's next
         ++step;
       }
       read_scores(consumer, rings.scores, step - 1);
@@ -180,24 +182,54 @@ WARPLOOM_HD constexpr void clear_gradient(Actor& clearer, const BackwardRings& r
   }
 }
 
-WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears, bool overlaps, bool in_turns) {
+/// The warp that keeps the sums for dQ: it says of each item that they are clear, and counts the items that all roles
+/// are done with, one late.
+template <class Actor>
+WARPLOOM_HD constexpr void keep_sums(Actor& keeper, const BackwardRings& rings) {
+  Cursor at, before;
+  for (int item = 0;; ++item) {
+    wait_full(keeper, rings.items, at);
+    const bool is_end = !keeper.has_tile(item);
+    if (!is_end) {
+      keeper.arrive(rings.clear + at.slot, at.round);
+      release(keeper, rings.items, at);
+    }
+    if (item > 0) {
+      keeper.wait(rings.items.first_empty + before.slot, before.round);
+      before.advance(rings.items);
+    }
+    if (is_end) break;
+  }
+}
+
+/// Who beside scheduler, loader and consumers reads items.
+enum class Fifth { none, clearer, keeper };
+
+WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, Fifth fifth, bool overlaps, bool in_turns) {
   Protocol p(n);
   BackwardRings rings;
   rings.overlaps = overlaps;
   if (in_turns) rings.turns = add_turns(p, n.consumers, kFirstBackwardTurnId);
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1 + clears);
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1 + (fifth != Fifth::none));
   rings.keys = add_ring(p, "KV", "KV_full", "KV_empty", 1, n.consumers);
   rings.tiles = add_tile_ring(p, n.stages, n.consumers);
   rings.request = p.num_mbarriers;
   p.add_mbarrier({"request"}, 1);
+  if (fifth == Fifth::keeper) {
+    rings.clear = p.num_mbarriers;
+    for (int slot = 0; slot < rings.items.stages; ++slot) p.add_mbarrier({"clear", slot}, 1);
+  }
   rings.scores = add_score_ring(p, n.consumers);
   Recorder scheduler = p.add_role({"scheduler"}, kWarp);
   schedule_backward(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
   load_backward(loader, rings);
-  if (clears) {
+  if (fifth == Fifth::clearer) {
     Recorder clearer = p.add_role({"clearer"}, kWarp);
     clear_gradient(clearer, rings);
+  } else if (fifth == Fifth::keeper) {
+    Recorder keeper = p.add_role({"keeper"}, kWarp);
+    keep_sums(keeper, rings);
   }
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
@@ -206,24 +238,30 @@ WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears, bo
   return p;
 }
 
+/// dQ's sums cleared and converted beside the products.
 WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
-  return describe_backward(n, /*clears=*/false, /*overlaps=*/true, /*in_turns=*/false);
+  return describe_backward(n, Fifth::keeper, /*overlaps=*/true, /*in_turns=*/false);
 }
 
 /// Tiles of 128 queries.
 WARPLOOM_HD constexpr Protocol hopper_backward_turns(const Sizes& n) {
-  return describe_backward(n, /*clears=*/false, /*overlaps=*/true, /*in_turns=*/true);
+  return describe_backward(n, Fifth::keeper, /*overlaps=*/true, /*in_turns=*/true);
 }
 
 /// float16.
 WARPLOOM_HD constexpr Protocol hopper_backward_one_by_one(const Sizes& n) {
-  return describe_backward(n, /*clears=*/false, /*overlaps=*/false, /*in_turns=*/false);
+  return describe_backward(n, Fifth::keeper, /*overlaps=*/false, /*in_turns=*/false);
+}
+
+/// The sums cleared before the kernel: beside a bias without a gradient.
+WARPLOOM_HD constexpr Protocol hopper_backward_cleared(const Sizes& n) {
+  return describe_backward(n, Fifth::none, /*overlaps=*/true, /*in_turns=*/false);
 }
 
 /// With a bias and its gradient: R comes with its tile of Q and dO, and a consumer's part of dS, which is the
 /// gradient's too, is stored by TMA where dQ reads it, and read before the score tile is released.
 WARPLOOM_HD constexpr Protocol hopper_backward_bias(const Sizes& n) {
-  return describe_backward(n, /*clears=*/true, /*overlaps=*/true, /*in_turns=*/false);
+  return describe_backward(n, Fifth::clearer, /*overlaps=*/true, /*in_turns=*/false);
 }
 
 }  // namespace warploom::pipeline

@@ -15,23 +15,26 @@ struct Pen;
 
 template <>
 struct Pen<Level::off> {
-  __device__ __forceinline__ void start_trace(const Sheet&, int, bool) {}
+  __device__ __forceinline__ Pen(const Sheet&) {}
+  __device__ __forceinline__ void start_trace(int, bool) {}
   __device__ __forceinline__ void mark(Mark, int = 0, uint32 = 0) const {}
   __device__ __forceinline__ void mark_step(Mark, int = 0, uint32 = 0) const {}
-  __device__ __forceinline__ void finish_trace(const Sheet&, int) const {}
+  __device__ __forceinline__ void finish_trace(int) const {}
 };
 
 /// Every thread of the role has one and goes through the same instructions without a branch (one between wgmma and its
-/// wait would serialise it); only the one that records has room to store.
+/// wait would serialise it); only the one that records has room to store. Two registers, since consumers have few.
 template <Level Marked>
 struct Pen {
-  Record* trace_records = nullptr;  ///< of its strip
-  uint32 trace_capacity = 0;        ///< 0 for threads that do not record
-  mutable uint32 marks_made = 0;
+  const Sheet& sheet;              ///< the kernel's parameter: read where it is needed
+  mutable uint32 record_next = 0;  ///< among all records of the sheet; counts on past the strip's end
+  uint32 record_end = 0;           ///< of the strip; 0 for threads that do not record
 
-  __device__ static __forceinline__ long long index_of(const Sheet& sheet, int strip) {
-    return static_cast<long long>(blockIdx.x) * sheet.strips_of_cta + strip;
-  }
+  __device__ __forceinline__ Pen(const Sheet& to) : sheet(to) {}
+
+  /// Among the CTAs that record.
+  __device__ __forceinline__ uint32 cta() const { return blockIdx.x - sheet.first_cta; }
+  __device__ __forceinline__ uint32 index_of(int strip) const { return cta() * sheet.strips_of_cta + strip; }
   __device__ static __forceinline__ unsigned long long timer_ns() {
     unsigned long long ns;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
@@ -39,11 +42,11 @@ struct Pen {
   }
 
   /// Before the role's first mark. `strip`: its number among the CTA's recording warps; `records_here`: in this thread.
-  __device__ __forceinline__ void start_trace(const Sheet& sheet, int strip, bool records_here) {
-    if (!records_here) return;
-    trace_capacity = sheet.capacity;
-    trace_records = sheet.records + index_of(sheet, strip) * trace_capacity;
-    Strip& header = sheet.strips[index_of(sheet, strip)];
+  __device__ __forceinline__ void start_trace(int strip, bool records_here) {
+    if (!records_here || cta() >= sheet.ctas) return;
+    record_next = index_of(strip) * sheet.capacity;
+    record_end = record_next + sheet.capacity;
+    Strip& header = sheet.strips[index_of(strip)];
     asm("mov.u32 %0, %%smid;" : "=r"(header.sm));
     header.cta = blockIdx.x;
     header.warp = threadIdx.x / 32;
@@ -53,16 +56,14 @@ struct Pen {
 
   /// From here on the warp does `what`.
   __device__ __forceinline__ void mark(Mark what, int ring = 0, uint32 number = 0) const {
-    const uint32 word =
-        static_cast<uint32>(what) << kMarkShift | static_cast<uint32>(ring) << kRingShift | (number & kNumberMask);
     asm volatile(
         "{\n\t.reg .pred fits;\n\t.reg .u32 now;\n\t"
         "setp.lt.u32 fits, %0, %1;\n\t"
         "mov.u32 now, %%clock;\n\t"
-        "@fits st.global.v2.u32 [%2], {now, %3};\n\t}" ::"r"(marks_made),
-        "r"(trace_capacity), "l"(trace_records + marks_made), "r"(word)
+        "@fits st.global.v2.u32 [%2], {now, %3};\n\t}" ::"r"(record_next),
+        "r"(record_end), "l"(sheet.records + record_next), "r"(word_of(what, ring, number))
         : "memory");
-    ++marks_made;
+    ++record_next;
   }
 
   /// A mark in a consumer's main loop.
@@ -71,12 +72,12 @@ struct Pen {
   }
 
   /// After the role's last mark.
-  __device__ __forceinline__ void finish_trace(const Sheet& sheet, int strip) const {
-    if (trace_capacity == 0) return;
-    Strip& header = sheet.strips[index_of(sheet, strip)];
+  __device__ __forceinline__ void finish_trace(int strip) const {
+    if (record_end == 0) return;
+    Strip& header = sheet.strips[index_of(strip)];
     header.end_clock = clock64();
     header.end_ns = timer_ns();
-    header.marks = marks_made;
+    header.marks = record_next - index_of(strip) * sheet.capacity;
   }
 };
 

@@ -103,11 +103,12 @@ const char* truth(bool value) {
 }
 
 KernelRequest backward_request_for(const char* file, const char* kernel, const std::string& type,
-                                   const std::string& members, const Architecture& architecture, const char* header) {
+                                   const std::string& members, const Architecture& architecture,
+                                   const std::string& text_after, const char* header) {
   KernelRequest request;
   request.entry_file = file;
   request.config_text = message("#include \"", header, "\"\nnamespace warploom {\ninline constexpr ", type,
-                                " kConfig = {", members, "};\n}  // namespace warploom\n");
+                                " kConfig = {", members, "};\n}  // namespace warploom\n", text_after);
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;

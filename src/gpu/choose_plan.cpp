@@ -9,6 +9,7 @@
 #include "gpu/hopper_backward_plan.h"
 #include "gpu/hopper_forward_plan.h"
 #include "gpu/hopper_two_kernel_plan.h"
+#include "gpu/mask_intervals.h"
 #include "gpu/mma_forward_plan.h"
 #include "gpu/reference_device.h"
 #include "gpu/settings.h"
@@ -18,11 +19,10 @@
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kHopperForward,     &kMmaForward,          &kSplitForward,
-                                  &kCombine,           &kHopperBackward,      &kHopperBackwardKeys,
-                                  &kHopperBackwardDq,  &kMmaBackward,         &kMmaBackwardDq,
-                                  &kBackwardRowTerms,  &kBackwardDqSums,      &kMmaBackwardBias,
-                                  &kBackwardTableSums, &kBackwardTableTotals, &kGemm};
+constexpr std::array kFamilies = {&kHopperForward,     &kMmaForward,          &kSplitForward,     &kCombine,
+                                  &kHopperBackward,    &kHopperBackwardKeys,  &kHopperBackwardDq, &kMmaBackward,
+                                  &kMmaBackwardDq,     &kBackwardRowTerms,    &kBackwardDqSums,   &kMmaBackwardBias,
+                                  &kBackwardTableSums, &kBackwardTableTotals, &kMaskIntervals,    &kGemm};
 
 }  // namespace
 

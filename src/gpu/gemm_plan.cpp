@@ -229,7 +229,7 @@ void attach_trace(PlannedLaunch& launch, trace::Level level, const trace::Sheet&
   launch.params_as<GemmParams>().sheet = sheet;
 }
 
-constexpr TraceHooks kTraceHooks = {strips_of, attach_trace};
+constexpr TraceHooks kTraceHooks = {"product", strips_of, attach_trace};
 
 Status encode(const Driver& driver, const char* name, const TensorMapShape& shape, const void* data,
               ptx::TensorMap& map) {

@@ -22,10 +22,11 @@ constexpr int kWarpgroupThreads = 128;
 struct KeysTile {
   static constexpr bool intervals = true;
   int max_dim;
-  int stages;
+  int query_rows, stages;
 };
 constexpr std::array kKeysTiles = {
-    KeysTile{256, 2},
+    KeysTile{192, 64, 3},
+    KeysTile{256, 48, 3},
 };
 
 struct DqTile {
@@ -68,6 +69,21 @@ std::string members_of(const Config& c) {
                  ", .interval_mask = ", truth(c.interval_mask));
 }
 
+template <typename Config>
+std::string trace_member(const Config& c) {
+  return message(", .trace = trace::Level{", static_cast<int>(c.trace), "}");
+}
+template <typename Config>
+const char* traced_name(const Config& c) {
+  return c.trace != trace::Level::off ? " traced" : "";
+}
+
+/// Makes a launch the variant of this key, traced.
+void attach_trace(PlannedLaunch& launch, const ConfigKey& key, const trace::Sheet& sheet) {
+  launch.config = key;
+  launch.params_as<HopperBackwardParams>().sheet = sheet;
+}
+
 KernelRequest request_for(const char* file, const char* kernel, const char* header, const char* type,
                           const std::string& members, const Architecture& architecture) {
   KernelRequest request;
@@ -100,8 +116,8 @@ void list_variants(const Table& tiles, Add add) {
         other.interval_mask = (bits & 2) != 0;
         other.softcap = (bits & 4) != 0;
         const bool narrow = dim <= kMaxOnePassDim;
-        const bool served =
-            softmax ? !other.softcap || narrow : !other.softcap && (narrow || other.bfloat16 || !other.interval_mask);
+        const bool served = softmax ? !other.softcap || narrow || !other.interval_mask
+                                    : !other.softcap && (narrow || other.bfloat16 || !other.interval_mask);
         if (served) add(other);
       }
     }
@@ -111,20 +127,25 @@ void list_variants(const Table& tiles, Add add) {
 // --- dK and dV ---------------------------------------------------------------------------------------------------
 
 ConfigKey key_of(const HopperBackwardKeysConfig& c) {
-  return {c.head_dim, c.value_dim, c.bfloat16, c.softmax, c.softcap, c.interval_mask, c.stages};
+  return {c.head_dim,   c.value_dim, c.bfloat16,
+          c.softmax,    c.softcap,   c.interval_mask,
+          c.query_rows, c.stages,    static_cast<int>(c.trace)};
 }
 
 KernelRequest keys_request(const ConfigKey& key, const Architecture& architecture) {
   const HopperBackwardKeysConfig c = hopper_keys_config(key);
-  return request_for("attention/attention_backward_keys_hopper.cu", "attention_backward_keys_hopper",
-                     "hopper_backward_keys_config.h", "HopperBackwardKeysConfig",
-                     message(members_of(c), ", .stages = ", c.stages), architecture);
+  return request_for(
+      "attention/attention_backward_keys_hopper.cu", "attention_backward_keys_hopper", "hopper_backward_keys_config.h",
+      "HopperBackwardKeysConfig",
+      message(members_of(c), ", .query_rows = ", c.query_rows, ", .stages = ", c.stages, trace_member(c)),
+      architecture);
 }
 
 KernelVariant keys_variant(const ConfigKey& key) {
   const HopperBackwardKeysConfig c = hopper_keys_config(key);
-  return backward_variant_of(kHopperBackwardKeys, key, score_name(c.softmax, c.softcap) + " backward keys hopper",
-                             c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
+  return backward_variant_of(kHopperBackwardKeys, key,
+                             score_name(c.softmax, c.softcap) + " backward keys hopper" + traced_name(c), c.head_dim,
+                             c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> keys_variants(const DeviceInfo& device, bool /*whole_table*/) {
@@ -137,11 +158,18 @@ std::vector<KernelVariant> keys_variants(const DeviceInfo& device, bool /*whole_
   return result;
 }
 
+constexpr TraceHooks kKeysTrace = {"keys", [](const ConfigKey&) { return kBackwardKeysStrips; },
+                                   [](PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
+                                     HopperBackwardKeysConfig config = hopper_keys_config(launch.config);
+                                     config.trace = level;
+                                     attach_trace(launch, key_of(config), sheet);
+                                   }};
+
 // --- dQ ----------------------------------------------------------------------------------------------------------
 
 ConfigKey key_of(const HopperBackwardDqConfig& c) {
-  return {c.head_dim,  c.value_dim,   c.bfloat16, c.softmax,      c.softcap, c.interval_mask,
-          c.consumers, c.key_columns, c.stages,   c.value_stages, c.turns,   c.scaled_query};
+  return {c.head_dim,    c.value_dim, c.bfloat16,     c.softmax, c.softcap,      c.interval_mask,          c.consumers,
+          c.key_columns, c.stages,    c.value_stages, c.turns,   c.scaled_query, static_cast<int>(c.trace)};
 }
 
 KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture) {
@@ -149,15 +177,16 @@ KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture)
   return request_for("attention/attention_backward_dq_hopper.cu", "attention_backward_dq_hopper",
                      "hopper_backward_dq_config.h", "HopperBackwardDqConfig",
                      message(members_of(c), ", .consumers = ", c.consumers, ", .key_columns = ", c.key_columns,
-                             ", .stages = ", c.stages, ", .value_stages = ", c.value_stages,
-                             ", .turns = ", truth(c.turns), ", .scaled_query = ", truth(c.scaled_query)),
+                             ", .stages = ", c.stages, ", .value_stages = ", c.value_stages, ", .turns = ",
+                             truth(c.turns), ", .scaled_query = ", truth(c.scaled_query), trace_member(c)),
                      architecture);
 }
 
 KernelVariant dq_variant(const ConfigKey& key) {
   const HopperBackwardDqConfig c = hopper_dq_config(key);
-  return backward_variant_of(kHopperBackwardDq, key, score_name(c.softmax, c.softcap) + " backward dq hopper",
-                             c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
+  return backward_variant_of(kHopperBackwardDq, key,
+                             score_name(c.softmax, c.softcap) + " backward dq hopper" + traced_name(c), c.head_dim,
+                             c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool /*whole_table*/) {
@@ -172,6 +201,13 @@ std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool /*whole_ta
   });
   return result;
 }
+
+constexpr TraceHooks kDqTrace = {"dq", [](const ConfigKey& key) { return trace_strips(hopper_dq_config(key)); },
+                                 [](PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
+                                   HopperBackwardDqConfig config = hopper_dq_config(launch.config);
+                                   config.trace = level;
+                                   attach_trace(launch, key_of(config), sheet);
+                                 }};
 
 // --- the plan ----------------------------------------------------------------------------------------------------
 
@@ -196,7 +232,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"mask", dq.interval_mask ? "intervals" : "sequence"}};
   if (keys_launch.family == &kHopperBackwardKeys) {
     const HopperBackwardKeysConfig keys = hopper_keys_config(keys_launch.config);
-    json["keys"] = {{"key_rows", kBackwardTileRows}, {"query_rows", kBackwardTileRows}, {"stages", keys.stages}};
+    json["keys"] = {{"key_rows", kBackwardKeyRows}, {"query_rows", keys.query_rows}, {"stages", keys.stages}};
   } else {
     const HopperBackwardConfig keys = hopper_backward_config(keys_launch.config);
     json["keys"] = {{"key_rows", keys.key_rows},
@@ -232,7 +268,7 @@ Status set_schedule(const geometry::Schedule& schedule, int tile_rows, bool has_
 /// dK and dV: of heads that the one-pass kernel takes, by that kernel without its dQ.
 Status add_keys(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
                 const BackwardParams& common, GpuPlan& plan) {
-  int key_rows = kBackwardTileRows, query_rows = kBackwardTileRows;
+  int key_rows = kBackwardKeyRows, query_rows = 0;
   PlannedLaunch* launch = nullptr;
   if (std::max(call.head_dim, call.value_dim) <= kMaxOnePassDim) {
     HopperBackwardConfig config = hopper_backward_config_of(call);
@@ -245,6 +281,7 @@ Status add_keys(const warploom_attention& call, const DeviceInfo& device, const 
     launch->shared_bytes = shared_map(config).bytes;
   } else {
     HopperBackwardKeysConfig config = choose_hopper_keys_config(config_of<HopperBackwardKeysConfig>(call));
+    query_rows = config.query_rows;
     launch = &plan.add_launch(kHopperBackwardKeys, key_of(config));
     launch->threads = 3 * kWarpgroupThreads;  // two consumers, the producer
     launch->shared_bytes = shared_map(config).bytes;
@@ -273,15 +310,22 @@ Status add_dq(const warploom_attention& call, const DeviceInfo& device, const Dr
 }  // namespace
 
 const KernelFamily kHopperBackwardKeys = {"attention_backward_keys (wgmma, TMA)",
-                                          "kernels/attention/attention_backward_keys_hopper.cu", keys_request,
-                                          keys_variants, keys_variant};
+                                          "kernels/attention/attention_backward_keys_hopper.cu",
+                                          keys_request,
+                                          keys_variants,
+                                          keys_variant,
+                                          &kKeysTrace};
 const KernelFamily kHopperBackwardDq = {"attention_backward_dq (wgmma, TMA)",
-                                        "kernels/attention/attention_backward_dq_hopper.cu", dq_request, dq_variants,
-                                        dq_variant};
+                                        "kernels/attention/attention_backward_dq_hopper.cu",
+                                        dq_request,
+                                        dq_variants,
+                                        dq_variant,
+                                        &kDqTrace};
 
 HopperBackwardKeysConfig choose_hopper_keys_config(const HopperBackwardKeysConfig& wanted) {
   HopperBackwardKeysConfig config = wanted;
   const KeysTile& tile = tile_of(kKeysTiles, config);
+  config.query_rows = tile.query_rows;
   config.stages = tile.stages;
   return config;
 }
@@ -298,19 +342,32 @@ HopperBackwardDqConfig choose_hopper_dq_config(const HopperBackwardDqConfig& wan
 }
 
 HopperBackwardKeysConfig hopper_keys_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6]};
+  return {key[0],      key[1],      key[2] != 0,
+          key[3] != 0, key[4] != 0, key[5] != 0,
+          key[6],      key[7],      static_cast<trace::Level>(key[8])};
 }
 
 HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0,  key[5] != 0,
-          key[6], key[7], key[8],      key[9],      key[10] != 0, key[11] != 0};
+  return {key[0],
+          key[1],
+          key[2] != 0,
+          key[3] != 0,
+          key[4] != 0,
+          key[5] != 0,
+          key[6],
+          key[7],
+          key[8],
+          key[9],
+          key[10] != 0,
+          key[11] != 0,
+          static_cast<trace::Level>(key[12])};
 }
 
 bool two_kernels_serve(const warploom_attention& call) {
   if (call.bias.kind != WARPLOOM_NO_BIAS) return false;
   if (std::max(call.head_dim, call.value_dim) <= kMaxOnePassDim) return true;
-  // The softcap would spill, and so would HSTU's exponents with lists of intervals.
-  if (call.op == WARPLOOM_SOFTMAX) return call.softcap == 0;
+  // With lists of intervals, the softcap and HSTU's exponents would spill.
+  if (call.op == WARPLOOM_SOFTMAX) return call.softcap == 0 || !has_interval_mask(call);
   return call.dtype == WARPLOOM_BFLOAT16 || !has_interval_mask(call);
 }
 
@@ -326,7 +383,7 @@ Status plan_hopper_two_kernels(const warploom_attention& call, const DeviceInfo&
   }
   if (Status status = add_keys(call, device, cuda, common, plan); !status.ok()) return status;
   if (Status status = add_dq(call, device, cuda, common, plan); !status.ok()) return status;
-  place_scratch(call, /*sums_bytes=*/0, plan);
+  place_scratch(call, {}, plan);
   plan.scratch_left_cleared = plan.scratch_bytes == plan.cleared_bytes;  // only the counters
   plan.describe = describe_plan;
   return {};

@@ -7,7 +7,9 @@
 #include "gpu/attention.h"
 #include "gpu/gemm.h"
 #include "gpu/gemm_plan.h"
+#include "gpu/hopper_backward_plan.h"
 #include "gpu/hopper_forward_plan.h"
+#include "gpu/hopper_two_kernel_plan.h"
 #include "gpu/launch_plan.h"
 #include "gpu/scratch.h"
 #include "median.h"
@@ -77,31 +79,51 @@ class Launcher {
   std::optional<gpu::Scratch> scratch_;
 };
 
-/// The launch with marks, or -1.
-int marked_launch(const gpu::GpuPlan& plan) {
+/// The number of the launch to trace.
+Result<int> marked_launch(const gpu::GpuPlan& plan, const std::string& wanted) {
+  std::string marked, all;
   for (int n = 0; n < plan.launch_count; ++n) {
-    if (plan.launches[static_cast<std::size_t>(n)].family->trace != nullptr) return n;
+    const gpu::KernelFamily& family = *plan.launches[static_cast<std::size_t>(n)].family;
+    all += (n > 0 ? ", " : "") + std::string(family.name);
+    if (family.trace == nullptr) continue;
+    if (wanted.empty() || wanted == family.trace->name) return n;
+    marked += (marked.empty() ? "" : ", ") + std::string(family.trace->name);
   }
-  return -1;
+  if (!marked.empty()) {
+    return Status::invalid_value(message("kernel = '", wanted, "' is not one that the call runs with marks: ", marked));
+  }
+  return Status::runtime_error(message(
+      "the call runs ", all, ", which has no marks; traced are the kernels for Hopper of products and attention"));
 }
 
-Status no_marks(const gpu::GpuPlan& plan) {
-  std::string names;
-  for (int n = 0; n < plan.launch_count; ++n) {
-    names += (n > 0 ? ", " : "") + std::string(plan.launches[static_cast<std::size_t>(n)].family->name);
-  }
-  return Status::runtime_error(
-      message("the call runs ", names, ", which has no marks; traced is the matrix product's kernel for Hopper"));
+Subject subject_of_launch(const gpu::PlannedLaunch& launch, const sim::Machine& machine) {
+  if (launch.family == &gpu::kGemm)
+    return subject_of(gpu::gemm_config(launch.config), machine, launch.params_as<GemmParams>().steps);
+  if (launch.family == &gpu::kHopperForward) return subject_of(gpu::hopper_forward_config(launch.config), machine);
+  if (launch.family == &gpu::kHopperBackwardKeys) return subject_of(gpu::hopper_keys_config(launch.config), machine);
+  if (launch.family == &gpu::kHopperBackwardDq) return subject_of(gpu::hopper_dq_config(launch.config), machine);
+  return subject_of(gpu::hopper_backward_config(launch.config), machine);
 }
 
 /// Traces one launch of a plan. The plan's device is current.
 Status trace_plan(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu::StreamHandle stream,
                   const TraceOptions& options, TracedRun& result) {
-  const int which = marked_launch(plan);
-  if (which < 0) return no_marks(plan);
+  const Result<int> found = marked_launch(plan, options.kernel);
+  if (!found.ok()) return found.status();
+  const int which = *found;
   gpu::PlannedLaunch& plain = plan.launches[static_cast<std::size_t>(which)];
+  if (plain.ctas == 0) return {};  // no work: nothing to record
+  if (options.cta >= plain.ctas) {
+    return Status::invalid_value(
+        message("cta = ", options.cta, " is none of the launch's ", plain.ctas, "; they count from 0"));
+  }
   const gpu::TraceHooks& hooks = *plain.family->trace;
-  const Layout layout{plain.ctas, hooks.strips(plain.config), options.capacity};
+  const std::int64_t first = options.record == 0 ? 0 : options.cta;
+  const Layout layout{
+      .ctas = options.record == 0 ? plain.ctas : std::min<std::int64_t>(options.record, plain.ctas - first),
+      .strips = hooks.strips(plain.config),
+      .capacity = options.capacity,
+      .first_cta = first};
   if (layout.bytes() > kMostBytes) {
     return Status::invalid_value(message("capacity = ", options.capacity, " for each of ", layout.ctas, " x ",
                                          layout.strips, " warps takes more than 8 GiB; ask for less"));
@@ -112,8 +134,11 @@ Status trace_plan(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu
   if (!buffer.ok()) return buffer.status();
   // NOLINTBEGIN(performance-no-int-to-ptr): the driver names device memory by number
   const Sheet sheet{reinterpret_cast<Strip*>(buffer->address()),
-                    reinterpret_cast<Record*>(buffer->address() + layout.strip_bytes()), layout.strips,
-                    static_cast<unsigned>(options.capacity)};
+                    reinterpret_cast<Record*>(buffer->address() + layout.strip_bytes()),
+                    layout.strips,
+                    static_cast<unsigned>(options.capacity),
+                    static_cast<unsigned>(layout.first_cta),
+                    static_cast<unsigned>(layout.ctas)};
   // NOLINTEND(performance-no-int-to-ptr)
   gpu::PlannedLaunch traced = plain;  // after the scratch memory was bound
   hooks.attach(traced, options.level, sheet);
@@ -143,11 +168,7 @@ Status trace_plan(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu
   if (!recording.ok()) return recording.status();
   result.recording = std::move(*recording);
 
-  if (plain.family == &gpu::kGemm) {
-    result.subject = subject_of(gpu::gemm_config(plain.config), options.machine, plain.params_as<GemmParams>().steps);
-  } else {
-    result.subject = subject_of(gpu::hopper_forward_config(plain.config), options.machine);
-  }
+  result.subject = subject_of_launch(plain, options.machine);
   result.subject.title = plain.family->variant(plain.config).name;
   return {};
 }
@@ -172,6 +193,9 @@ Status validate(const TraceOptions& options) {
     return Status::invalid_value(
         message("capacity = ", options.capacity, " must lie in [1, ", kMostCapacity, "] marks a warp"));
   }
+  if (options.cta < 0) return Status::invalid_value(message("cta = ", options.cta, " must be 0 or more"));
+  if (options.record < 0)
+    return Status::invalid_value(message("record = ", options.record, " must be 0 (all CTAs) or more"));
   if (options.rounds < 0 || options.rounds > 10000)
     return Status::invalid_value(message("rounds = ", options.rounds, " must lie in [0, 10000]"));
   return validate(options.machine);

@@ -13,6 +13,9 @@
 namespace warploom::trace {
 
 struct TraceOptions {
+  std::int64_t cta = 0;             ///< the CTA to show
+  std::int64_t record = 0;          ///< CTAs that record, from `cta` on; 0: all
+  std::string kernel;               ///< of a call with several marked ones: its name; empty: the first
   std::int64_t capacity = 1 << 14;  ///< marks that a warp has room for
   Level level = Level::steps;
   int rounds = 0;        ///< of timing the kernel with and without marks, one after the other; 0: no timing
@@ -26,8 +29,9 @@ struct TracedRun {
 };
 
 /// Runs a validated call on its stream, as often as the options ask for, and waits for it. Its first launch warms
-/// caches up, its last is the one that is recorded. Errors: invalid_value for a capacity out of range; runtime_error
-/// for a call whose kernels have no marks, and what running the call returns.
+/// caches up, its last is the one that is recorded. Errors: invalid_value for an option out of range, a CTA that the
+/// launch does not have, a kernel that the call does not run or that has no marks (naming those that have);
+/// runtime_error for a call whose kernels have none, and what running the call returns.
 Result<TracedRun> traced_run(const warploom_gemm& call, const TraceOptions& options);
 Result<TracedRun> traced_run(const warploom_attention& call, const TraceOptions& options);
 

@@ -46,6 +46,8 @@ TEST(HopperTwoKernelPlan, TakesWideHeadsAndDeterministicCalls) {
   EXPECT_EQ(families_of(call), (Families{&kHopperBackwardKeys, &kHopperBackwardDq}));
   call.op = WARPLOOM_SOFTMAX;
   EXPECT_EQ(families_of(call), (Families{&kBackwardRowTerms, &kHopperBackwardKeys, &kHopperBackwardDq}));
+  call.softcap = 30;
+  EXPECT_TRUE(has(families_of(call), kHopperBackwardKeys));
   EXPECT_FALSE(has(families_of(call, "sm_80"), kHopperBackwardDq));
   EXPECT_FALSE(has(families_of(call, "sm_100"), kHopperBackwardDq));
   call.k.row_stride += 4;  // 8 bytes: not a multiple of 16
@@ -74,7 +76,12 @@ TEST(HopperTwoKernelPlan, EveryPairOfHeadDimensionsFits) {
         for (const int tile : {keys_map.value, keys_map.query, keys_map.dout}) {
           EXPECT_EQ(tile % 1024, 0) << "tiles under the 128-byte swizzle";
         }
+        EXPECT_EQ(keys_map.query_bytes % 1024, 0) << "so is a stage's";
+        EXPECT_EQ(keys_map.dout_bytes % 1024, 0);
         EXPECT_EQ(keys_map.barriers % 8, 0);
+        EXPECT_EQ(keys.query_rows % 16, 0);
+        EXPECT_LE(keys.query_rows, 64) << "a thread's hidden scores are the bits of one word";
+        EXPECT_GE(keys.stages, 2) << "a pending product holds a slot";
         const auto dq =
             choose_hopper_dq_config({.head_dim = head_dim, .value_dim = value_dim, .interval_mask = interval_mask});
         EXPECT_LE(shared_map(dq).bytes, shared_bytes);
@@ -129,6 +136,8 @@ TEST(HopperTwoKernelPlan, DescriptionIsJsonWithBothKernels) {
   const warploom_attention call = call_of(8, 4096, 4, 256);
   const auto json = nlohmann::json::parse(describe(*plan_of(call), call, device_of("sm_90a")));
   EXPECT_EQ(json["keys"]["schedule"]["tiles"], 64);
+  EXPECT_EQ(json["keys"]["query_rows"], 48);
+  EXPECT_EQ(json["keys"]["stages"], 3);
   EXPECT_EQ(json["dq"]["key_columns"], 64);
   EXPECT_EQ(json["dq"]["schedule"]["tiles"], 32);
 }

@@ -1,0 +1,94 @@
+"""The tracer's marks in attention's Hopper kernels on a GPU (docs/tracer.md).
+
+They change no result, every role and every product has some, in the order that the kernel's barriers promise, a full
+strip counts what it loses, and the kernel takes hardly longer. On a GPU without these kernels every check passes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from gpu_cases import TRACES, Problem, Trace
+from gpu_raw_call import pack
+from gpu_reference import Verdict
+from warploom import _library
+
+LIMIT_PERCENT = 2.0  # by which one CTA's recording may slow a kernel down
+ROUNDS = 30
+SMALL_CAPACITY = 50
+BATCH, LENGTH, HEADS = 8, 4096, 4
+
+
+def problem_of(trace: Trace) -> Problem:
+    """The standard problem: causal, in bfloat16."""
+    return Problem(
+        "trace", slots_q=(LENGTH,) * BATCH, heads=HEADS, dim=trace.dim, value_dim=trace.dim, softmax=trace.softmax
+    )
+
+
+def tensors_of(problem: Problem) -> dict[str, torch.Tensor]:
+    torch.manual_seed(3)
+    shape = (sum(problem.slots_q), problem.heads, problem.dim)
+    cumulative = torch.tensor([0, *problem.slots_q], device="cuda").cumsum(0).int()
+    made = {name: torch.randn(shape, device="cuda").bfloat16() for name in ("q", "k", "v", "dout")}
+    made |= {name: torch.empty(shape, device="cuda", dtype=torch.bfloat16) for name in ("out", "dq", "dk", "dv")}
+    return made | {
+        "cu_q": cumulative,
+        "cu_k": cumulative.clone(),
+        "lse": torch.empty((problem.heads, shape[0]), device="cuda"),
+    }
+
+
+def answer_of(call: bytes, **request: Any) -> Any:
+    return _library.json_text("warploom_trace_attention", call, json.dumps(request).encode())
+
+
+def run_call(call: bytes) -> None:
+    _library.check(_library.library.warploom_run(call))
+    torch.cuda.synchronize()
+
+
+def faults_of(trace: Trace, answer: Any) -> list[str]:
+    """What a trace of all marks must hold."""
+    faults = list(answer["order"]["violations"])
+    if answer["order"]["checked"] < 100:
+        faults.append(f"only {answer['order']['checked']} pairs of marks to check")
+    if answer["lost"] != 0:
+        faults.append(f"{answer['lost']} marks lost")
+    empty = [name for name in trace.lanes if not answer["busy"].get(name)]
+    if empty:
+        faults.append(f"nothing on the lanes {', '.join(empty)}")
+    return faults
+
+
+def check(trace: Trace) -> tuple[list[str], float]:
+    """(faults, slow-down in percent)."""
+    tensors = tensors_of(problem_of(trace))
+    addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    forward = pack(problem_of(trace), addresses)
+    call = pack(problem_of(trace), addresses, backward=True) if trace.backward else forward
+    run_call(forward)
+    run_call(call)
+    names = trace.results
+    plain = {name: tensors[name].clone() for name in names}
+    for name in names:
+        tensors[name].fill_(float("nan"))
+    answer = answer_of(call, kernel=trace.kernel, rounds=ROUNDS, compare=True)
+    faults = [f"{name} differs when traced" for name in names if not torch.equal(tensors[name], plain[name])]
+    faults += faults_of(trace, answer)
+    small = answer_of(call, kernel=trace.kernel, capacity=SMALL_CAPACITY)
+    if small["lost"] == 0 or not any("marks were lost" in note for note in small["notes"]):
+        faults.append("a strip of 50 marks lost none, or said nothing of it")
+    return faults + list(small["order"]["violations"]), float(answer["timing"]["slow_down_percent"])
+
+
+def run(name: str) -> Verdict:
+    if torch.cuda.get_device_capability() != (9, 0):
+        return Verdict(True, 0.0, LIMIT_PERCENT)
+    faults, percent = check(TRACES[name])
+    slow = percent > LIMIT_PERCENT
+    if slow:
+        faults.append(f"{percent:.2f} % slower with marks")
+    return Verdict(not faults, max(0.0, percent), LIMIT_PERCENT, "; ".join(faults))

@@ -1,0 +1,214 @@
+// A bucketed bias in the Hopper forward kernel: what a warp of the producer lays out in shared memory
+// (hopper_bucketed_producer.h), and how a consumer's warp adds it to its scores.
+//
+// Positions run along diagonals: a lane's elements of a key tile lie on few of them, in pairs, and every pair serves
+// two elements. The differences of a warp's rows' times and a tile's lie between two that are known; mostly both of
+// these have one bucket, whose value goes with the positions. Where they are a few buckets apart, an element compares
+// its column's time with its row's, for each threshold. Else it looks its difference up: the cell of a difference, from
+// its exponent as a float and two more bits, has at most one threshold inside, since thresholds are a third apart.
+#pragma once
+
+#include "attention/bias_times.h"
+#include "attention/hopper_shared.h"
+
+namespace warploom {
+
+/// The differences that share an exponent and two bits of mantissa: R below a threshold and from it on.
+struct alignas(16) TimeCell {
+  unsigned long long threshold;
+  float before, from;
+};
+
+/// What the head and the rows of an item need. Values as they are added to scores (Rows::bias_factor).
+struct alignas(16) BucketedItem {
+  TimeCell cells[kTimeCells];
+  float table[kMostTimes + 3];
+  long long row_times[kQueryRows];
+  long long earliest[kQueryRows / kWarpRows], latest[kQueryRows / kWarpRows];  ///< of a warp's rows
+};
+
+/// How a warp's part of a key tile gets its times: its lowest and its highest bucket, 8 bits each, and flags.
+using TimesSeen = unsigned;
+inline constexpr TimesSeen kLaterColumns = 1u << 16;  ///< columns have later times than rows
+inline constexpr TimesSeen kLooksUpTimes = 1u << 17;  ///< element by element; also where R may be -inf
+inline constexpr TimesSeen kWideTimes = 1u << 18;     ///< times relative to the first column's do not fit an int
+inline constexpr int kMostCompared = 4;               ///< thresholds between the lowest and the highest bucket
+
+/// What a key tile needs. window[0][x] is that of the elements whose column lies x - (kQueryRows - 1) behind their row,
+/// both counted from the first one's; window[1][x] is that of x + 1.
+struct alignas(16) BucketedTile {
+  static constexpr int kDiagonals = kQueryRows + kKeys - 1;
+
+  float window[2][window_pitch(kQueryRows, kKeys)];
+  long long times[kKeys];
+  int relative[kKeys];  ///< to the first column's, where that fits an int
+  TimesSeen seen[kQueryRows / kWarpRows];
+
+  /// Whether a warp of a consumer looks up times.
+  __device__ __forceinline__ bool looks_up(int consumer) const {
+    const uint4 of = *reinterpret_cast<const uint4*>(&seen[4 * consumer]);
+    return ((of.x | of.y | of.z | of.w) & kLooksUpTimes) != 0;
+  }
+};
+
+/// What differs from launch to launch only.
+struct BucketedTables {
+  unsigned long long thresholds[kMostTimes + 1];  ///< the largest number there is after the last one
+  unsigned char reached[kTimeCells];              ///< thresholds that a cell's smallest difference reaches
+};
+static_assert(!kBucketed || (sizeof(BucketedItem) == bucketed_item_bytes(kQueryRows) &&
+                             sizeof(BucketedTile) == bucketed_tile_bytes(kQueryRows, kKeys) &&
+                             sizeof(BucketedTables) <= kBucketedTablesBytes));
+
+__device__ __forceinline__ BucketedTile& bucketed_tile(const Shared& shared, int stage) {
+  return *reinterpret_cast<BucketedTile*>(shared.bytes + kMap.bias + stage * kMap.bias_stage_bytes);
+}
+__device__ __forceinline__ BucketedItem& bucketed_item(const Shared& shared, int slot) {
+  return *reinterpret_cast<BucketedItem*>(shared.bytes + kMap.bias_items +
+                                          slot * static_cast<int>(sizeof(BucketedItem)));
+}
+__device__ __forceinline__ BucketedTables& bucketed_tables(const Shared& shared) {
+  return *reinterpret_cast<BucketedTables*>(shared.bytes + kMap.bias_tables);
+}
+
+/// Cells are counted from that of 0.
+inline constexpr unsigned kCellOfZero = (127u << 2) - 1;
+__device__ __forceinline__ int cell_of_float(float difference) {
+  return static_cast<int>(max(__float_as_uint(difference) >> 21, kCellOfZero) - kCellOfZero);
+}
+__device__ __forceinline__ int time_cell(unsigned difference) {
+  return cell_of_float(__uint2float_rz(difference));
+}
+__device__ __forceinline__ int time_cell(unsigned long long difference) {
+  return cell_of_float(__ull2float_rz(difference));
+}
+/// The smallest difference of a cell but the first.
+__device__ __forceinline__ unsigned long long first_of_cell(int cell) {
+  return __float2ull_ru(__uint_as_float((cell + kCellOfZero) << 21));
+}
+
+/// A lane's part of a bucketed R. row: its warp's first one in the item's tile.
+struct BucketedReader {
+  const AttentionCall& call;
+  const BucketedTables& tables;
+  const BucketedItem& item;
+  const BucketedTile& tile;
+  const int row, lane;
+
+  /// Adds R to the warp's scores. LooksUp: it may have to look up times.
+  template <bool LooksUp>
+  __device__ __forceinline__ void add_to(WarpgroupScores<kKeys>& s) const {
+    const TimesSeen seen = tile.seen[row / kWarpRows];
+    if (LooksUp && (seen & kLooksUpTimes) != 0) {
+      look_up(s, (seen & kWideTimes) != 0);
+      return;
+    }
+    const int low = seen & 0xff, high = seen >> 8 & 0xff;
+    const bool later = (seen & kLaterColumns) != 0;
+    add_positions(s, item.table[later ? high : low]);
+#pragma unroll 1
+    for (int bucket = low; bucket < high; ++bucket) compare(s, bucket, later);
+  }
+
+ private:
+  __device__ __forceinline__ const float2* window() const {
+    const int diagonal = kQueryRows - 1 - row - lane / 4 + lane % 4 * 2;
+    return reinterpret_cast<const float2*>(&tile.window[diagonal % 2][diagonal / 2 * 2]);
+  }
+
+  /// Positions, and one value for all times.
+  __device__ __forceinline__ void add_positions(WarpgroupScores<kKeys>& s, float time) const {
+    const float2* const pairs = window();
+    // Eight rows further down is eight columns to the left.
+    float2 lower = {pairs[-4].x + time, pairs[-4].y + time};
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+      const float2 upper = {pairs[4 * n].x + time, pairs[4 * n].y + time};
+      float(&c)[4] = s[0][n];
+      c[0] = Rows::biased(c[0], upper.x, call);
+      c[1] = Rows::biased(c[1], upper.y, call);
+      c[2] = Rows::biased(c[2], lower.x, call);
+      c[3] = Rows::biased(c[3], lower.y, call);
+      lower = upper;
+    }
+  }
+
+  /// Adds the step from the one side of a threshold to the other for the columns with the earlier times.
+  __device__ __forceinline__ void compare(WarpgroupScores<kKeys>& s, int bucket, bool later) const {
+    const long long threshold = static_cast<long long>(tables.thresholds[bucket]), origin = tile.times[0];
+    const float step = item.table[bucket + 1] - item.table[bucket], of_earlier = later ? -step : step;
+    int limit[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const long long time = item.row_times[row + lane / 4 + 8 * half] - origin;
+      const long long wide = later ? time + threshold - 1 : time - threshold;
+      limit[half] = static_cast<int>(min(max(wide, -0x80000000ll), 0x7fffffffll));
+    }
+    const int2* const columns = reinterpret_cast<const int2*>(&tile.relative[lane % 4 * 2]);
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+      const int2 column = columns[4 * n];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (column.x <= limit[half]) s[0][n][2 * half] += of_earlier;
+        if (column.y <= limit[half]) s[0][n][2 * half + 1] += of_earlier;
+      }
+    }
+  }
+
+  static constexpr int kBlocksAtOnce = 4;
+  /// R of two neighbouring columns of some blocks of eight, in the rows' two halves.
+  using Part = float2[kBlocksAtOnce][2];
+
+  /// Element by element.
+  __device__ __forceinline__ void look_up(WarpgroupScores<kKeys>& s, bool wide) const {
+    const int of_lane = row + lane / 4;
+    const long long origin = tile.times[0], times[2] = {item.row_times[of_lane], item.row_times[of_lane + 8]};
+    const int relative[2] = {static_cast<int>(times[0] - origin), static_cast<int>(times[1] - origin)};
+#pragma unroll
+    for (int first = 0; first < kKeys / 8; first += kBlocksAtOnce) {
+      Part part;  // in local memory: with the look-ups unrolled the kernel would be twice as long
+      if (wide) {
+        look_up_blocks(part, first, times, tile.times);
+      } else {
+        look_up_blocks(part, first, relative, tile.relative);
+      }
+#pragma unroll
+      for (int n = 0; n < kBlocksAtOnce && first + n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float r = i % 2 == 0 ? part[n][i / 2].x : part[n][i / 2].y;
+          float& score = s[0][first + n][i];
+          score = r == ptx::minus_infinity() ? Rows::invisible() : Rows::biased(score, r, call);
+        }
+      }
+    }
+  }
+
+  template <typename Time>
+  __device__ __forceinline__ void look_up_blocks(Part& part, int first, const Time (&row_times)[2],
+                                                 const Time (&column_times)[kKeys]) const {
+    const float2* const pairs = window() + 4 * first;
+    const Time* const columns = &column_times[8 * first + lane % 4 * 2];
+#pragma unroll 1
+    for (int n = 0; n < geometry::min_of(kBlocksAtOnce, kKeys / 8 - first); ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float2 position = pairs[4 * (n - half)];
+        part[n][half] = {position.x + time_value(difference(row_times[half], columns[8 * n])),
+                         position.y + time_value(difference(row_times[half], columns[8 * n + 1]))};
+      }
+    }
+  }
+  static __device__ __forceinline__ unsigned difference(int a, int b) { return static_cast<unsigned>(abs(a - b)); }
+  static __device__ __forceinline__ unsigned long long difference(long long a, long long b) {
+    return TimeBuckets::distance(a, b);
+  }
+  template <typename Difference>
+  __device__ __forceinline__ float time_value(Difference d) const {
+    const TimeCell cell = item.cells[time_cell(d)];
+    return d >= cell.threshold ? cell.from : cell.before;
+  }
+};
+
+}  // namespace warploom
