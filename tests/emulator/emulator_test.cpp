@@ -96,10 +96,11 @@ TEST(Emulator, IntegersWrapShiftsClampAndBitsAreFound) {
       "bfi.b32 %r3, 0xAB, 0xFFFFFFFF, 8, 8;\nst.global.u32 [%rd0+20], %r3;\n"
       "rem.s32 %r3, -7, 4;\nst.global.u32 [%rd0+24], %r3;\n"
       "min.u32 %r3, -1, 5;\nst.global.u32 [%rd0+28], %r3;\n"
-      "cvt.rn.bf16x2.f32 %r3, 0f3F800000, 0f40490FDB;\nst.global.u32 [%rd0+32], %r3;",
+      "cvt.rn.bf16x2.f32 %r3, 0f3F800000, 0f40490FDB;\nst.global.u32 [%rd0+32], %r3;\n"
+      "cvt.rz.f32.u32 %f0, 0xFFFFFFFF;\nst.global.f32 [%rd0+36], %f0;",
       out.address(), {.threads = 1});
-  const std::vector<std::uint32_t> expected = {0,          0xFFFFFFFF, 0x3FFFFFFF, 15,        0x77550022,
-                                               0xFFFFABFF, 0xFFFFFFFD, 5,          0x3F804049};
+  const std::vector<std::uint32_t> expected = {0,          0xFFFFFFFF, 0x3FFFFFFF, 15,         0x77550022,
+                                               0xFFFFABFF, 0xFFFFFFFD, 5,          0x3F804049, 0x4F7FFFFF};
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(out[i], expected[i]) << i;
 }
 
