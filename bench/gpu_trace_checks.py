@@ -34,11 +34,8 @@ def tensors_of(problem: Problem) -> dict[str, torch.Tensor]:
     cumulative = torch.tensor([0, *problem.slots_q], device="cuda").cumsum(0).int()
     made = {name: torch.randn(shape, device="cuda").bfloat16() for name in ("q", "k", "v", "dout")}
     made |= {name: torch.empty(shape, device="cuda", dtype=torch.bfloat16) for name in ("out", "dq", "dk", "dv")}
-    return made | {
-        "cu_q": cumulative,
-        "cu_k": cumulative.clone(),
-        "lse": torch.empty((problem.heads, shape[0]), device="cuda"),
-    }
+    made |= {"cu_q": cumulative, "cu_k": cumulative.clone()}
+    return made | ({"lse": torch.empty((problem.heads, shape[0]), device="cuda")} if problem.softmax else {})
 
 
 def answer_of(call: bytes, **request: Any) -> Any:
