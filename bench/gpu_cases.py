@@ -196,6 +196,27 @@ def _other_problems() -> list[Problem]:
         # More work items than SMs, and more key tiles than a ring has slots.
         Problem("long-D256", slots_q=(3000, 1700, 130), heads=4, dim=256, value_dim=256),
         Problem("extra-rows-D256", extra_rows=77, dim=256, value_dim=256, bfloat16=False),
+        Problem(
+            "grouped-D256",
+            slots_k=BOUNDARIES,
+            used_q=USED_Q,
+            used_k=USED_K,
+            heads=4,
+            key_heads=2,
+            dim=256,
+            value_dim=256,
+        ),
+        Problem(
+            "divisor-rows-D192",
+            slots_q=SHORT_Q,
+            slots_k=BOUNDARIES,
+            heads=4,
+            key_heads=1,
+            dim=192,
+            value_dim=192,
+            divisor="rows",
+            extra_rows=9,
+        ),
         Problem("divisor-number", divisor=37.5),
         Problem("divisor-negative", divisor=-3.0, bfloat16=False),
         Problem("divisor-rows", divisor="rows", extra_rows=9),
@@ -537,6 +558,7 @@ class Trace:
     softmax: bool = False
     backward: bool = False
     kernel: str = ""
+    deterministic: bool = False
 
 
 def _lanes(products: str, *rings: str, consumers: int = 2) -> tuple[str, ...]:
@@ -552,11 +574,24 @@ TRACES = {
     "backward-softmax-D64": Trace(
         64, _lanes("S dP dV dK dQ", "Q dO", "K V"), ("dk", "dv"), softmax=True, backward=True
     ),
+    "backward-hstu-D256": Trace(
+        256, ("S[0]", "dP[0]", "dV[0]", "dK[1]", "dQ[1]", "Q[0]", "dO[0]", "K[0]", "V[0]"), ("dk", "dv"), backward=True
+    ),
     "backward-hstu-D256-keys": Trace(
-        256, _lanes("S dP", "Q", "dO", "K", "V"), ("dq", "dk", "dv"), backward=True, kernel="keys"
+        256,
+        _lanes("S dP", "Q", "dO", "K", "V"),
+        ("dq", "dk", "dv"),
+        backward=True,
+        kernel="keys",
+        deterministic=True,
     ),
     "backward-hstu-D256-dq": Trace(
-        256, _lanes("S dP dQ", "K", "V", "Q dO of 0"), ("dq", "dk", "dv"), backward=True, kernel="dq"
+        256,
+        _lanes("S dP dQ", "K", "V", "Q dO of 0"),
+        ("dq", "dk", "dv"),
+        backward=True,
+        kernel="dq",
+        deterministic=True,
     ),
 }
 

@@ -65,7 +65,9 @@ def check(trace: Trace) -> tuple[list[str], float]:
     tensors = tensors_of(problem_of(trace))
     addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
     forward = pack(problem_of(trace), addresses)
-    call = pack(problem_of(trace), addresses, backward=True) if trace.backward else forward
+    call = forward
+    if trace.backward:
+        call = pack(problem_of(trace), addresses, backward=True, deterministic=trace.deterministic)
     run_call(forward)
     run_call(call)
     names = trace.results

@@ -4,6 +4,7 @@
 #include "pipeline/attention_protocols.h"
 #include "pipeline/backward_protocols.h"
 #include "pipeline/gemm_protocols.h"
+#include "pipeline/pair_protocol.h"
 #include "pipeline/two_kernel_protocols.h"
 
 namespace warploom::pipeline {
@@ -40,6 +41,8 @@ inline constexpr Pipeline kShippedPipelines[] = {
     {"hopper-backward-cleared", "the same with sums that were cleared before", &hopper_backward_cleared},
     {"hopper-backward-bias", "the same with a bias and its gradient, of which a fifth role clears what no tile holds",
      &hopper_backward_bias},
+    {"hopper-pair", "one pass for wide heads on Hopper: two CTAs that load tiles for each other and send each other dS",
+     &hopper_pair},
     {"hopper-keys", "dK and dV on Hopper: two consumers, a gradient each, that compute the tiles' scores in turn",
      &hopper_keys},
     {"hopper-dq", "dQ on Hopper: products in turns, dQ of a tile in the turn of the next", &hopper_dq},

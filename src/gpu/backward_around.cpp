@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/hopper_backward_pair_config.h"
 #include "gpu/backward_tiles.h"
 #include "gpu/device_call.h"
 #include "gpu/hopper_backward_plan.h"
@@ -70,6 +71,9 @@ std::vector<KernelVariant> dq_sums_variants(const DeviceInfo& device, bool) {
             choose_hopper_backward_config({.head_dim = dim, .value_dim = dim, .bfloat16 = bfloat16});
         add({dim, bfloat16, /*vector_reduction=*/true, tile.query_rows});
       }
+    }
+    if (device.major == 9 && dim > kMaxOnePassDim) {
+      add({dim, /*bfloat16=*/true, /*vector_reduction=*/true, kPairQueryRows});
     }
     for (const int bits : {0, 1, 2, 3}) {
       BackwardConfig base;

@@ -154,6 +154,34 @@ Subject subject_of(const HopperBackwardConfig& config, const sim::Machine& machi
   return subject;
 }
 
+Subject subject_of(const HopperBackwardPairConfig& config, const sim::Machine& machine) {
+  using Marks = BackwardPairMarks;
+  Subject subject =
+      attention_subject(/*consumers=*/2, config.softmax, {"scheduler", "loader of K, Q", "loader of V, dO"});
+  subject.legend.insert(subject.legend.end(), {{'h', "dS handed over"}, {'Q', "dQ added"}});
+  subject.rings.resize(Marks::other_slopes + 1);
+  subject.rings[Marks::queries] = {"Q", config.stages};
+  subject.rings[Marks::douts] = {"dO", config.dout_stages};
+  subject.rings[Marks::keys] = {"K", 1};
+  subject.rings[Marks::values] = {"V", 1};
+  subject.rings[Marks::items] = {"item", HopperBackwardPairSharedMap::item_slots, /*loaded=*/false};
+  subject.rings[Marks::own_slopes] = {"dS", config.slope_stages, /*loaded=*/false};
+  subject.rings[Marks::other_slopes] = {"other dS", config.slope_stages, /*loaded=*/false};
+  const double dim = work(config.head_dim), value_dim = work(config.value_dim);
+  subject.products.resize(5);
+  subject.products[Marks::score_product] = {Marks::queries, {{"S", dim}}};
+  subject.products[Marks::slope_product] = {Marks::douts, {{"dP", value_dim}}};
+  subject.products[Marks::value_product] = {Marks::douts, {{"dV", value_dim}}};
+  subject.products[Marks::key_product] = {Marks::queries, {{"dK", dim}}};
+  subject.products[Marks::query_product] = {Marks::own_slopes, {{"dQ", dim}}};
+  subject.model = backward_model(sim::Pass::backward, machine, config.softmax, kPairQueryRows, config.head_dim);
+  if (config.value_dim != config.head_dim) subject.differences.push_back(kOneWidth);
+  subject.differences.push_back(
+      "here one consumer has S, dP and dV of every tile, the other dK and dQ; the model's two share all of them");
+  subject.differences.push_back(kNoItems);
+  return subject;
+}
+
 Subject subject_of(const HopperBackwardKeysConfig& config, const sim::Machine& machine) {
   using Marks = BackwardKeysMarks;
   Subject subject =

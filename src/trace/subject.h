@@ -8,6 +8,7 @@
 #include "attention/hopper_backward_config.h"
 #include "attention/hopper_backward_dq_config.h"
 #include "attention/hopper_backward_keys_config.h"
+#include "attention/hopper_backward_pair_config.h"
 #include "attention/hopper_forward_config.h"
 #include "gemm/gemm_config.h"
 #include "sim/scenario.h"
@@ -55,6 +56,7 @@ struct Subject {
 Subject subject_of(const GemmConfig& config, const sim::Machine& machine, std::int64_t steps);
 Subject subject_of(const HopperForwardConfig& config, const sim::Machine& machine);
 Subject subject_of(const HopperBackwardConfig& config, const sim::Machine& machine);
+Subject subject_of(const HopperBackwardPairConfig& config, const sim::Machine& machine);
 Subject subject_of(const HopperBackwardKeysConfig& config, const sim::Machine& machine);
 Subject subject_of(const HopperBackwardDqConfig& config, const sim::Machine& machine);
 

@@ -9,6 +9,7 @@
 #include "gpu/gemm_plan.h"
 #include "gpu/hopper_backward_plan.h"
 #include "gpu/hopper_forward_plan.h"
+#include "gpu/hopper_pair_plan.h"
 #include "gpu/hopper_two_kernel_plan.h"
 #include "gpu/launch_plan.h"
 #include "gpu/scratch.h"
@@ -100,6 +101,7 @@ Subject subject_of_launch(const gpu::PlannedLaunch& launch, const sim::Machine& 
   if (launch.family == &gpu::kGemm)
     return subject_of(gpu::gemm_config(launch.config), machine, launch.params_as<GemmParams>().steps);
   if (launch.family == &gpu::kHopperForward) return subject_of(gpu::hopper_forward_config(launch.config), machine);
+  if (launch.family == &gpu::kHopperBackwardPair) return subject_of(gpu::hopper_pair_config(launch.config), machine);
   if (launch.family == &gpu::kHopperBackwardKeys) return subject_of(gpu::hopper_keys_config(launch.config), machine);
   if (launch.family == &gpu::kHopperBackwardDq) return subject_of(gpu::hopper_dq_config(launch.config), machine);
   return subject_of(gpu::hopper_backward_config(launch.config), machine);
