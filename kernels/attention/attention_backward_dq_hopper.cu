@@ -4,7 +4,8 @@
 // device counter, longest first, and walks the key tiles that they see; each consumer warpgroup owns 64 of the rows. In
 // its turn on the tensor core a consumer issues dQ += dS K of the tile before, S = Q K^T and dP = dO V^T of this one;
 // then it turns S and dP into dS, packed in registers as the next turn's operand, while the other consumer has its
-// turn. pipeline/two_kernel_protocols.h describes the barriers as `hopper_dq`, and the protocol checker checks them.
+// turn. With sums_at_once it issues dQ's product then, beside the other's. pipeline/two_kernel_protocols.h describes
+// the barriers as `hopper_dq`, and the protocol checker checks them.
 //
 // The text before this file defines warploom::kConfig, a HopperBackwardDqConfig.
 #include "attention/backward_score.h"
@@ -84,10 +85,10 @@ struct Consumer : trace::Pen<kConfig.trace> {
     return ptx::load_shared_float2(shared.terms() + (who * kConsumerRows + accumulator_row() + half * 8) * 8);
   }
 
-  /// Starts dQ += dS K.
-  __device__ __forceinline__ void issue_sums() {
-    mark_step(Mark::product, BackwardDqMarks::query_product, key_at().before().passed);
-    const uint32 tile = shared.key(key_at().before().slot());
+  /// Starts dQ += dS K, with K in `at`.
+  __device__ __forceinline__ void issue_sums(KeyRing::Cursor at) {
+    mark_step(Mark::product, BackwardDqMarks::query_product, at.passed);
+    const uint32 tile = shared.key(at.slot());
     if (valid_keys < kKeys) zero_rows<kKeys, kDim>(tile, valid_keys, pipeline::kFirstWarpgroupId + who);
     const uint32 key = geometry::descriptor_low(tile, kKeys * geometry::kPanelRowBytes);
     ptx::wgmma_fence();  // after a branch, or ptxas adds its own and serialises
@@ -106,11 +107,17 @@ struct Consumer : trace::Pen<kConfig.trace> {
   }
 
   __device__ __forceinline__ void flush() {
-    if (!pending) return;
-    issue_sums();
-    mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
-    ptx::wgmma_wait_group<0>(dq);
-    sums_done();
+    if constexpr (kConfig.sums_at_once) {
+      mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
+      ptx::wgmma_wait_group<0>(dq);
+      if (pending) sums_done();
+    } else {
+      if (!pending) return;
+      issue_sums(key_at().before());
+      mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
+      ptx::wgmma_wait_group<0>(dq);
+      sums_done();
+    }
   }
 
   /// Hides what its row does not see.
@@ -154,7 +161,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     const uint32 key = geometry::descriptor_low(shared.key(key_at().slot()));
     const uint32 value = geometry::descriptor_low(shared.value(value_at().slot()));
     take_turn();
-    if constexpr (WithSums) issue_sums();
+    if constexpr (WithSums && !kConfig.sums_at_once) issue_sums(key_at().before());
     mark_step(Mark::product, BackwardDqMarks::score_product, tiles);
     ptx::wgmma_fence();
 #pragma unroll
@@ -166,7 +173,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     if constexpr (WithSums) {  // before dP: issuing it takes as long as the products before it
       mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
       ptx::wgmma_wait_group<1>(dq);
-      sums_done();
+      if (pending) sums_done();
     }
     mark_step(Mark::wait_full, BackwardDqMarks::values, tiles);
     shared.values.wait_full(value_at());
@@ -193,6 +200,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     for (int i = 0; i < kKeys / 4; ++i) ds[i / 4][i % 4] = ptx::pack<Element>(dp[2 * i], dp[2 * i + 1]);
     pending = true;
     valid_keys = work.mask.seqlen_k - first_column;
+    if constexpr (kConfig.sums_at_once) issue_sums(key_at());
   }
 
   /// Passes over a key tile that none of the warpgroup's rows sees.
@@ -246,7 +254,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
         last = (flags & kLastKeyTile) != 0;
         if ((flags >> who & 1) == 0) {
           skip(flags);
-        } else if (pending) {
+        } else if (pending || kConfig.sums_at_once) {
           step<true>();
         } else {
           step<false>();

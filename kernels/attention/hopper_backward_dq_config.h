@@ -16,11 +16,12 @@ struct HopperBackwardDqConfig {
   bool softmax = false;  ///< else HSTU
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
-  int consumers = 2;     ///< warpgroups of 64 query rows, 1 to 4
-  int key_columns = 64;  ///< of a tile; a multiple of 16
-  int stages = 2;        ///< of the K ring: 1, 2 or 4
-  int value_stages = 1;  ///< of the V ring
-  bool turns = true;     ///< consumers use the tensor core in turns (ping-pong)
+  int consumers = 2;          ///< warpgroups of 64 query rows, 1 to 4
+  int key_columns = 64;       ///< of a tile; a multiple of 16
+  int stages = 2;             ///< of the K ring: 1, 2 or 4
+  int value_stages = 1;       ///< of the V ring
+  bool turns = true;          ///< consumers use the tensor core in turns (ping-pong)
+  bool sums_at_once = false;  ///< dQ's product before the next turn, beside the other consumer's, instead of in it
   /// HSTU in bfloat16 with a power of two for alpha / 2: Q is multiplied by it where it lies, which is exact, and not
   /// every score.
   bool scaled_query = false;

@@ -33,11 +33,12 @@ struct DqTile {
   int max_dim;
   bool intervals;  ///< also under an interval mask, whose lists take registers
   int consumers, key_columns, stages, value_stages;
-  bool turns;
+  bool turns, sums_at_once;
 };
 constexpr std::array kDqTiles = {
-    DqTile{64, true, 2, 128, 2, 2, true},  DqTile{128, true, 2, 96, 2, 2, true}, DqTile{192, false, 2, 80, 2, 2, true},
-    DqTile{256, false, 2, 64, 2, 1, true}, DqTile{256, true, 2, 48, 2, 2, true},
+    DqTile{64, true, 2, 128, 2, 2, true, false},  DqTile{128, true, 2, 96, 2, 2, true, false},
+    DqTile{192, false, 2, 80, 2, 2, true, false}, DqTile{256, false, 2, 64, 2, 1, true, true},
+    DqTile{256, true, 2, 48, 2, 2, true, true},
 };
 
 template <typename Table, typename Config>
@@ -168,8 +169,13 @@ constexpr TraceHooks kKeysTrace = {"keys", [](const ConfigKey&) { return kBackwa
 // --- dQ ----------------------------------------------------------------------------------------------------------
 
 ConfigKey key_of(const HopperBackwardDqConfig& c) {
-  return {c.head_dim,    c.value_dim, c.bfloat16,     c.softmax, c.softcap,      c.interval_mask,          c.consumers,
-          c.key_columns, c.stages,    c.value_stages, c.turns,   c.scaled_query, static_cast<int>(c.trace)};
+  return {c.head_dim,     c.value_dim,
+          c.bfloat16,     c.softmax,
+          c.softcap,      c.interval_mask,
+          c.consumers,    c.key_columns,
+          c.stages,       c.value_stages,
+          c.turns,        c.sums_at_once,
+          c.scaled_query, static_cast<int>(c.trace)};
 }
 
 KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture) {
@@ -177,8 +183,9 @@ KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture)
   return request_for("attention/attention_backward_dq_hopper.cu", "attention_backward_dq_hopper",
                      "hopper_backward_dq_config.h", "HopperBackwardDqConfig",
                      message(members_of(c), ", .consumers = ", c.consumers, ", .key_columns = ", c.key_columns,
-                             ", .stages = ", c.stages, ", .value_stages = ", c.value_stages, ", .turns = ",
-                             truth(c.turns), ", .scaled_query = ", truth(c.scaled_query), trace_member(c)),
+                             ", .stages = ", c.stages, ", .value_stages = ", c.value_stages,
+                             ", .turns = ", truth(c.turns), ", .sums_at_once = ", truth(c.sums_at_once),
+                             ", .scaled_query = ", truth(c.scaled_query), trace_member(c)),
                      architecture);
 }
 
@@ -246,6 +253,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                 {"stages", dq.stages},
                 {"value_stages", dq.value_stages},
                 {"turns", dq.turns},
+                {"sums_at_once", dq.sums_at_once},
                 {"scaled_query", dq.scaled_query},
                 {"schedule", schedule(dq_launch, "last query tile first")}};
   json["limiter"] = {{"name", "tensor core"},
@@ -338,6 +346,7 @@ HopperBackwardDqConfig choose_hopper_dq_config(const HopperBackwardDqConfig& wan
   config.stages = tile.stages;
   config.value_stages = tile.value_stages;
   config.turns = tile.turns;
+  config.sums_at_once = tile.sums_at_once && config.bfloat16;  // float16 scales dQ before
   return config;
 }
 
@@ -348,19 +357,8 @@ HopperBackwardKeysConfig hopper_keys_config(const ConfigKey& key) {
 }
 
 HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key) {
-  return {key[0],
-          key[1],
-          key[2] != 0,
-          key[3] != 0,
-          key[4] != 0,
-          key[5] != 0,
-          key[6],
-          key[7],
-          key[8],
-          key[9],
-          key[10] != 0,
-          key[11] != 0,
-          static_cast<trace::Level>(key[12])};
+  return {key[0], key[1], key[2] != 0, key[3] != 0,  key[4] != 0,  key[5] != 0,  key[6],
+          key[7], key[8], key[9],      key[10] != 0, key[11] != 0, key[12] != 0, static_cast<trace::Level>(key[13])};
 }
 
 bool two_kernels_serve(const warploom_attention& call) {
