@@ -175,9 +175,11 @@ Status plan_hopper_pair(const warploom_attention& call, const DeviceInfo& device
   }
   constexpr int kItemKeys = kClusterCtas * kPairKeyRows;
   geometry::Schedule& schedule = launch.params_as<HopperBackwardParams>().backward.call.schedule;
-  schedule = key_schedule(call, kItemKeys, device);
+  DeviceInfo clusters = device;  // each of them takes the items that elsewhere an SM does
+  clusters.sm_count /= kClusterCtas;
+  schedule = key_schedule(call, kItemKeys, clusters);
   if (Status status = check_grid(schedule.items() * kClusterCtas, kItemKeys); !status.ok()) return status;
-  launch.ctas = std::min<long long>(schedule.items(), device.sm_count / kClusterCtas) * kClusterCtas;
+  launch.ctas = std::min<long long>(schedule.items(), clusters.sm_count) * kClusterCtas;
   plan.describe = describe_plan;
   BackwardParams of_sums = common;
   if (config.scaled_key) of_sums.score_factor /= 0.5f * common.call.alpha;  // K has carried it into them
