@@ -215,10 +215,14 @@ struct Consumer : trace::Pen<kConfig.trace> {
         ptx::wgmma_ss<Element, kQueries>(flat(s), key + geometry::k_major_step(kKeys, k * 16),
                                          query + geometry::k_major_step(kQueries, k * 16), k > 0);
       }
+      if constexpr (kConfig.softmax) {
+        start_slopes<true>(dp, shared.row_terms(stage) + kQueries);
+        ptx::wgmma_fence();
+      }
 #pragma unroll
       for (int k = 0; k < kValueDepth; ++k) {
         ptx::wgmma_ss<Element, kQueries>(flat(dp), value + geometry::k_major_step(kKeys, k * 16),
-                                         dout + geometry::k_major_step(kQueries, k * 16), k > 0);
+                                         dout + geometry::k_major_step(kQueries, k * 16), kConfig.softmax || k > 0);
       }
       ptx::wgmma_commit_group();
     }
@@ -233,7 +237,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     [[maybe_unused]] bool is_hiding = false;
     if constexpr (kConfig.stored_bias) is_hiding = add_bias(*this, stage, first_key, is_masked, visible, first_bit, s);
     apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kConfig.stored_bias>(
-        params.backward.call, s, dp, shared.row_terms(stage));
+        params.backward.call, s, dp, shared.row_terms(stage), NegatedLseInPlace{shared.row_terms(stage)});
     PackedScores<kQueries> p, ds;
     if constexpr (kConfig.stored_bias) {
       if (is_hiding) hide_masked(BiasTile::of(params.backward.call, here, stage), first_key, s, dp);

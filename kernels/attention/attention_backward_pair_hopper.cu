@@ -132,37 +132,39 @@ struct ScoreConsumer : Consumer {
     {
       const uint32 value = ptx::opaque(geometry::descriptor_low(shared.value()));
       mark_step(Mark::product, BackwardPairMarks::slope_product, tiles);
+      if constexpr (kConfig.softmax) start_slopes<false>(dp, shared.row_terms(stage) + kQueries);
       ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < kValueDepth; ++k) {
         ptx::wgmma_ss<Element, kQueries>(flat(dp), value + geometry::k_major_step(kKeys, k * 16),
-                                         dout + geometry::k_major_step(kQueries, k * 16), k > 0);
+                                         dout + geometry::k_major_step(kQueries, k * 16), kConfig.softmax || k > 0);
       }
       ptx::wgmma_commit_group();
     }
     mark_step(Mark::wait_product, BackwardPairMarks::value_product, tiles - 1);
     ptx::wgmma_wait_group<2>(dv);  // of the tile before
     if (!starts) release_both(shared.douts.empty(dout_at().before().slot()));
+    [[maybe_unused]] NegatedLse<kQueries / 8> lse;
+    if constexpr (kConfig.softmax) lse.load(shared.row_terms(stage));
     mark_step(Mark::wait_product, BackwardPairMarks::score_product, tiles);
     if constexpr (kConfig.splits_scores) {
       ptx::wgmma_wait_group<1>(flat(s));
       mark_step(Mark::scores);
-      const bool exact =
-          apply_probability<kConfig.softmax, kConfig.scaled_key, false>(call, s, p, shared.row_terms(stage));
+      const bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, false>(call, s, p, lse);
       if (is_masked) hide_packed<kQueries>(visible, first_bit, p);
       issue_value_product(dout);
       mark_step(Mark::wait_product, BackwardPairMarks::slope_product, tiles);
       ptx::wgmma_wait_group<1>(flat(dp));
       mark_step(Mark::scores);
       if ((flags & kQueryTileLast) != 0) release_resident(1);
-      apply_slope<kConfig.softmax>(exact, s, dp, shared.row_terms(stage));
+      apply_slope<kConfig.softmax>(exact, s, dp);
       pack_scores<Element>(ds, dp);
       if (is_masked) hide_packed<kQueries>(visible, first_bit, ds);
     } else {
       ptx::wgmma_wait_group<0>(flat(s), flat(dp));
       mark_step(Mark::scores);
       if ((flags & kQueryTileLast) != 0) release_resident(1);
-      apply_score<kConfig.softmax, false, false, kConfig.scaled_key, false>(call, s, dp, shared.row_terms(stage));
+      apply_score<kConfig.softmax, false, false, kConfig.scaled_key, false>(call, s, dp, shared.row_terms(stage), lse);
       pack_scores<Element>(p, s);
       pack_scores<Element>(ds, dp);
       if (is_masked) hide_packed<kQueries>(visible, first_bit, p, ds);

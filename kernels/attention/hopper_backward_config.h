@@ -90,13 +90,15 @@ struct HopperBackwardSharedMap {
   int dout = 0;
   int query_bytes = 0;  ///< of one stage
   int dout_bytes = 0;
-  int scores = 0;           ///< two (query, key) tiles of P or dS
-  int score_bytes = 0;      ///< of one
-  int bias = 0;             ///< one (query, key) tile of R a stage; bias_rows: with room for what rows begin after
-  int bias_bytes = 0;       ///< of one stage
-  int bias_row_bytes = 0;   ///< bias_rows: from row to row
-  int zeros = 0;            ///< tiles of a gradient: a panel of one, for the places that nothing is visible in
-  int row_terms = 0;        ///< of each query: softmax's SoftmaxRowTerms, else the factor 1 / divisor
+  int scores = 0;          ///< two (query, key) tiles of P or dS
+  int score_bytes = 0;     ///< of one
+  int bias = 0;            ///< one (query, key) tile of R a stage; bias_rows: with room for what rows begin after
+  int bias_bytes = 0;      ///< of one stage
+  int bias_row_bytes = 0;  ///< bias_rows: from row to row
+  int zeros = 0;           ///< tiles of a gradient: a panel of one, for the places that nothing is visible in
+  /// Of each query the factor 1 / divisor, or softmax's lse log2(e); then softmax's -delta, of each pair of queries
+  /// twice: the four values of an accumulator.
+  int row_terms = 0;
   int row_terms_bytes = 0;  ///< of one stage
   int visible = 0;          ///< of 32 keys after the other: for each query the bits of the keys that it sees
   int visible_bytes = 0;    ///< of one stage
@@ -119,7 +121,7 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.query_bytes = geometry::tile_bytes(config.query_rows, config.head_dim);
   map.dout_bytes = geometry::tile_bytes(config.query_rows, config.value_dim);
   map.score_bytes = geometry::tile_bytes(config.query_rows, config.key_rows);
-  map.row_terms_bytes = config.query_rows * (config.softmax ? 2 : 1) * static_cast<int>(sizeof(float));
+  map.row_terms_bytes = config.query_rows * (config.softmax ? 3 : 1) * static_cast<int>(sizeof(float));
   map.visible_bytes = config.key_rows / 32 * config.query_rows * static_cast<int>(sizeof(int));
   map.value = map.key + geometry::tile_bytes(config.key_rows, config.head_dim);
   map.query = map.value + geometry::tile_bytes(config.key_rows, config.value_dim);

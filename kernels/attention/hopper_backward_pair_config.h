@@ -61,11 +61,12 @@ struct HopperBackwardPairSharedMap {
   int other_key = 0;  ///< the other CTA's keys, of the panels that this one sums dQ for
   int query = 0;      ///< one tile a stage
   int dout = 0;
-  int slopes = 0;     ///< a stage: dS^T of this CTA's keys, then of the other's; keys along the rows
-  int row_terms = 0;  ///< of each query: softmax's SoftmaxRowTerms, else the factor 1 / divisor
-  int visible = 0;    ///< of 32 keys after the other: for each query the bits of the keys that it sees
-  int items = 0;      ///< item_slots, item_bytes each
-  int mail = 0;       ///< the next item's number, letter_bytes: as it goes; then as it comes
+  int slopes = 0;  ///< a stage: dS^T of this CTA's keys, then of the other's; keys along the rows
+  int row_terms =
+      0;            ///< of each query: the factor 1 / divisor, or softmax's lse log2(e), and behind all of those -delta
+  int visible = 0;  ///< of 32 keys after the other: for each query the bits of the keys that it sees
+  int items = 0;    ///< item_slots, item_bytes each
+  int mail = 0;     ///< the next item's number, letter_bytes: as it goes; then as it comes
   int barriers = 0;
   int notes = 0;  ///< one PairTileNote a stage
   int key_bytes = 0;

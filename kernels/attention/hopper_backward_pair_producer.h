@@ -5,6 +5,7 @@
 
 #include "attention/backward_score.h"
 #include "attention/hopper_backward_pair_shared.h"
+#include "attention/hopper_backward_scores.h"
 #include "ptx/fence.h"
 #include "ptx/grid_dependency.h"
 #include "tile/tma_tile.h"
@@ -153,7 +154,7 @@ struct Loader : trace::Pen<kConfig.trace> {
       for (int i = 0; i < kRowsOfLane; ++i) {
         const int row = i * 32 + lane;
         if constexpr (kConfig.softmax) {
-          reinterpret_cast<SoftmaxRowTerms*>(shared.row_terms(stage))[row] = terms[i];
+          store_row_terms<false>(shared.row_terms(stage), kQueries, row, terms[i]);
         } else if (call.divisor_rows != nullptr) {
           shared.row_terms(stage)[row] = over_divisor(terms[i].delta);
         }

@@ -10,6 +10,7 @@
 #include "attention/backward_score.h"
 #include "attention/backward_visibility.h"
 #include "attention/hopper_backward_bias_rows.h"
+#include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
 #include "ptx/fence.h"
 #include "ptx/grid_dependency.h"
@@ -302,7 +303,7 @@ struct Loader : trace::Pen<kConfig.trace> {
     for (int i = 0; i < kRowsOfLane; ++i) {
       const int row = i * 32 + lane;
       if constexpr (kConfig.softmax) {
-        reinterpret_cast<SoftmaxRowTerms*>(shared.row_terms(stage))[row] = terms[i];
+        store_row_terms<true>(shared.row_terms(stage), kQueries, row, terms[i]);
       } else if (call.divisor_rows != nullptr) {
         shared.row_terms(stage)[row] = over_divisor(terms[i].delta);
       }

@@ -69,12 +69,13 @@ struct StepOperands {
                                    query + geometry::k_major_step(kQueries, k * 16), k > 0);
     }
   }
+  /// Softmax's dP begins at what start_slopes has loaded.
   template <int Rows>
   __device__ __forceinline__ void issue_slopes(TransposedScores<Rows>& dp) const {
 #pragma unroll
     for (int k = 0; k < kValueDepth; ++k) {
       ptx::wgmma_ss<Element, Rows>(flat(dp), value + geometry::k_major_step(kKeys, k * 16),
-                                   dout + geometry::k_major_step(kQueries, k * 16), k > 0);
+                                   dout + geometry::k_major_step(kQueries, k * 16), kConfig.softmax || k > 0);
     }
   }
   /// sums += x^T times the rows of a tile, Q or dO.
@@ -130,6 +131,7 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
 
   [[maybe_unused]] const int first_key = c.who * 64 + warp * 16;
   [[maybe_unused]] bool is_hiding = false;
+  const float* const terms = c.shared.row_terms(stage);
 
   TransposedScores<kQueries> s, dp;
   PackedScores<kQueries> p, ds;
@@ -140,15 +142,20 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
     ptx::wgmma_commit_group();
     c.mark_step(Mark::product, BackwardMarks::slope_product, c.at.passed);
   }
+  if constexpr (kConfig.softmax) {
+    start_slopes<true>(dp, terms + kQueries);
+    ptx::wgmma_fence();
+  }
   operands.issue_slopes<kQueries>(dp);
   ptx::wgmma_commit_group();
+  [[maybe_unused]] NegatedLse<kQueries / 8> lse;
+  if constexpr (kConfig.softmax) lse.load(terms);  // before the wait, which hides the way
   c.mark_step(Mark::wait_product, BackwardMarks::score_products, c.at.passed);
   if constexpr (kSplits) {
     ptx::wgmma_wait_group<1>(flat(s));
     c.mark_step(Mark::scores);
     if constexpr (kConfig.stored_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
-    bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, kConfig.stored_bias>(call, s, p,
-                                                                                             c.shared.row_terms(stage));
+    bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, kConfig.stored_bias>(call, s, p, lse);
     if constexpr (kScalesSlopes) {
       scale_slopes(exact, c.params.backward.bias_factor, s);
       exact = true;
@@ -162,7 +169,7 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
     c.mark_step(Mark::wait_product, BackwardMarks::slope_product, c.at.passed);
     ptx::wgmma_wait_group<1>(flat(dp));
     c.mark_step(Mark::scores);
-    apply_slope<kConfig.softmax>(exact, s, dp, c.shared.row_terms(stage));
+    apply_slope<kConfig.softmax>(exact, s, dp);
     pack_scores<Element>(ds, dp);
     if (is_masked) hide_packed<kQueries>(visible, first_bit, ds);
     if (kConfig.stored_bias && is_hiding) hide_masked(BiasTile::of(call, c.shared, stage), first_key, ds);
@@ -170,8 +177,8 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
     c.mark_step(Mark::scores);
     if constexpr (kConfig.stored_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
-    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, kConfig.stored_bias>(
-        call, s, dp, c.shared.row_terms(stage));
+    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, kConfig.stored_bias>(call, s, dp, terms,
+                                                                                                  lse);
     if constexpr (kScalesSlopes) scale_all(flat(dp), c.params.backward.bias_factor);
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
@@ -219,6 +226,7 @@ __device__ __forceinline__ int step_in_halves(Consumer& c, int flags, int dq_til
   const int stage = c.at.slot(), warp = static_cast<int>(ptx::opaque(threadIdx.x)) % kWarpgroup / 32;
   const StepOperands operands = StepOperands::of(c);
   const bool is_masked = (flags & kQueryTileMasked) != 0;
+  const float* const terms = c.shared.row_terms(stage);
 
   TransposedScores<kHalf> s[2], dp[2];
   take_turn(c);
@@ -227,6 +235,13 @@ __device__ __forceinline__ int step_in_halves(Consumer& c, int flags, int dq_til
   for (int half = 0; half < 2; ++half) {
     c.mark_step(Mark::product, BackwardMarks::score_products, c.at.passed);
     operands.from(half * kHalf).template issue_scores<kHalf>(s[half]);
+    if constexpr (kConfig.softmax) {
+      if (half == 0) {  // a fence between the products of the second half would tie the first one's to them
+#pragma unroll
+        for (int i = 0; i < 2; ++i) start_slopes<true>(dp[i], terms + kQueries + i * kHalf * 2);
+        ptx::wgmma_fence();
+      }
+    }
     operands.from(half * kHalf).template issue_slopes<kHalf>(dp[half]);
     ptx::wgmma_commit_group();
   }
@@ -234,12 +249,14 @@ __device__ __forceinline__ int step_in_halves(Consumer& c, int flags, int dq_til
   int dq_tile = 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    [[maybe_unused]] NegatedLse<kHalf / 8> lse;
+    if constexpr (kConfig.softmax) lse.load(terms + half * kHalf);
     c.mark_step(Mark::wait_product, BackwardMarks::score_products, c.at.passed);
     ptx::wgmma_wait_group<1>(flat(s[half]), flat(dp[half]));
     if (half == 1) pass_turn(c.who);
     c.mark_step(Mark::scores);
-    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, false>(
-        call, s[half], dp[half], c.shared.row_terms(stage) + half * kHalf * (kConfig.softmax ? 2 : 1));
+    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, false>(call, s[half], dp[half],
+                                                                                    terms + half * kHalf, lse);
     PackedScores<kHalf> p, ds;
     pack_scores<Element>(p, s[half]);
     pack_scores<Element>(ds, dp[half]);
