@@ -413,7 +413,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   extern __shared__ __align__(1024) unsigned char dynamic[];
   const Shared shared(dynamic);
   // dQ from its sums, which waits for their end.
-  if constexpr (kConfig.accumulate_dq && !kConfig.converts_sums) ptx::launch_dependents();
+  if (kConfig.accumulate_dq && (!kConfig.converts_sums || params.sums.queries.items() == 0)) ptx::launch_dependents();
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
     // And the loader, and who clears or keeps the sums.
@@ -451,7 +451,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
       const SumsKeeper keeper{params, shared, lane};
       keeper.run();
     } else if (kConfig.converts_sums && warp == 3) {
-      const SumsConverter converter{params, shared, lane};
+      const SumsConverter converter{params, shared, lane, shared.sums(), shared.converted()};
       converter.run();
     }
   } else {
@@ -459,6 +459,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     Consumer consumer{{params.sheet}, params, shared, warpgroup};
     consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
     consumer.run();
+    if constexpr (kConfig.converts_sums) convert_tail(params, shared, warpgroup);
     consumer.finish_trace(warpgroup);
   }
 }

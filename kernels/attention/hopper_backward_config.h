@@ -158,8 +158,9 @@ struct SumsProgress {
   unsigned* done = nullptr;     ///< converts_sums, of each sequence and key head: its items that are done
   unsigned tiles = 0;           ///< of dq_sums, each of one head
   unsigned ahead = 0;           ///< so many of them are cleared beyond those of an item's sequence
-  geometry::Schedule queries;   ///< the tiles of query rows, in the order in which they become dQ
-  float factor = 1;             ///< of dQ: what its sums lack
+  /// The tiles of query rows, in the order in which they become dQ. None: dQ is made of them by the next kernel.
+  geometry::Schedule queries;
+  float factor = 1;  ///< of dQ: what its sums lack
 };
 
 /// The one argument of every Hopper backward kernel but the ones before and after (BackwardParams).

@@ -1,7 +1,8 @@
 // The sums for dQ beside the products of the one-pass Hopper backward kernel. Two warps of the producer that have
 // nothing else to do see to them: the keeper clears the tiles of sums ahead of the items that add to them, the
 // converter turns them into dQ behind these. So neither takes time of its own, and the sums of the (sequence, head)
-// pairs that run side by side stay in L2 from their clearing to their end.
+// pairs that run side by side stay in L2 from their clearing to their end. What is left when a CTA has no item any more
+// is converted by warps of a consumer too: a last group of pairs would keep one warp a CTA for 20 us.
 //
 // CTAs hand the tiles out among themselves, one at a time, in the order in which items come to need them. What anybody
 // waits for is in somebody's hands or will be without him, so CTAs that do not run at the same time cannot block each
@@ -86,7 +87,7 @@ struct SumsKeeper {
       if constexpr (kConfig.converts_sums) {
         // No item comes before the last but one is done, so this keeps nobody waiting.
         if (at.passed > 0) shared.items.wait_empty({at.passed + 1});
-        if (lane == 0 && pair_before >= 0) {
+        if (lane == 0 && pair_before >= 0 && params.sums.queries.query_tiles > 0) {
           ptx::fence_gpu();
           ptx::red_add_relaxed(&params.sums.done[pair_before], 1);
         }
@@ -101,6 +102,8 @@ struct SumsConverter {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int lane;
+  const uint32 place;  // of a tile of sums on its way, in shared memory
+  Work& work;          // there: what it belongs to
 
   /// Until all keys of the sequence have been seen to, and the tile's sums, which no key may have been added to, are
   /// clear.
@@ -120,7 +123,7 @@ struct SumsConverter {
   __device__ __forceinline__ void fetch(int tile) const {
     const int lane = static_cast<int>(ptx::lane_id());  // asked for again, as below: registers
     const float* const sums = params.backward.dq_sums + static_cast<long long>(tile) * kSumsOfTile + lane * 4;
-    const uint32 to = shared.sums() + (lane ^ lane / 8) * 16;
+    const uint32 to = place + (lane ^ lane / 8) * 16;
 #pragma unroll 8
     for (int block = 0; block < kSumsOfTile / kBlockSums; ++block) {
       ptx::cp_async_16(to + block * kBlockSums * 4, sums + block * kBlockSums, true);
@@ -137,7 +140,7 @@ struct SumsConverter {
     const int lane = static_cast<int>(ptx::lane_id());
     const int row_of_block = lane % 16, eighth = row_of_block % 8;
     const tile::GlobalRows rows = rows_of(to, work.sequence, work.tensor_q + first + row_of_block, work.head);
-    const uint32 from = shared.sums() + eighth * 64 + eighth / 2 * 16 + row_of_block / 8 * 8;
+    const uint32 from = place + eighth * 64 + eighth / 2 * 16 + row_of_block / 8 * 8;
 #pragma unroll 1
     for (int block = lane / 16; block < kQueries / 16 * kBlocks; block += 2) {
       uint4 values{0, 0, 0, 0};
@@ -163,7 +166,6 @@ struct SumsConverter {
       if (lane == 0) index = atomicAdd(&params.counters[3], 1u);
       index = __shfl_sync(kAllLanes, index, 0);
       if (index >= static_cast<unsigned>(schedule.items())) return;
-      Work& work = shared.converted();
       if (lane == 0) {
         const geometry::WorkItem item = schedule.item(index);
         work = work_of_sequence(call, item.sequence, item.head);
@@ -188,5 +190,19 @@ struct SumsConverter {
     }
   }
 };
+
+/// How many warps of the first consumer have room for a tile where K, V and the tiles of Q and dO were.
+constexpr int kTailConverters = kMap.scores / (kSumsOfTile * 4) < 4 ? kMap.scores / (kSumsOfTile * 4) : 4;
+
+/// At the end the first consumer's warps convert, too: what no products run beside any more. Both consumers.
+__device__ __forceinline__ void convert_tail(const HopperBackwardParams& params, const Shared& shared, int who) {
+  ptx::named_barrier_sync(pipeline::kBackwardEndId, 2 * kWarpgroup);
+  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
+  if (who > 0 || warp >= kTailConverters) return;
+  Work& work = *reinterpret_cast<Work*>(shared.bytes + kMap.visible + warp * kMap.work_bytes);
+  const SumsConverter converter{params, shared, static_cast<int>(threadIdx.x) % 32,
+                                shared.address + warp * (kSumsOfTile * 4), work};
+  converter.run();
+}
 
 }  // namespace warploom

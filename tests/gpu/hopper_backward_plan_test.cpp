@@ -309,6 +309,18 @@ TEST(HopperBackwardPlan, SumsAreClearedBeforeAKernelThatDoesNotKeepThem) {
   }
 }
 
+TEST(HopperBackwardPlan, SumsOfNarrowHeadsAndManyLengthsAreConvertedAfterwards) {
+  for (const int dim : {64, 128}) {
+    warploom_attention call = call_of(WARPLOOM_HSTU, 8, 1024, 4, dim);
+    EXPECT_EQ(families_of(*plan_of(call)), Families{&kHopperBackward});
+    call.total_q = call.total_k = 5000;
+    const bool apart = dim == 64;
+    EXPECT_EQ(families_of(*plan_of(call)),
+              apart ? (Families{&kHopperBackward, &kBackwardDqSums}) : Families{&kHopperBackward});
+    EXPECT_EQ(plan_of(call)->launches[0].params_as<HopperBackwardParams>().sums.queries.items() == 0, apart);
+  }
+}
+
 TEST(HopperBackwardPlan, SumsBecomeDqInTheOrderOfTheKeys) {
   warploom_attention call = call_of(WARPLOOM_HSTU, 32, 1024, 4, 128);
   call.key_heads = 2;
