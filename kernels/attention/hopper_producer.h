@@ -20,7 +20,7 @@ __device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile
 // The scheduler: one warp that takes work items from the device counter, says what they are and loads their Q. It takes
 // the next one when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot
 // have. Only items of a few tiles, which the loader would come to before their next one is known, are taken further
-// ahead.
+// ahead, and none of the last ones, so that the CTAs end at about the same time.
 
 struct Scheduler : trace::Pen<kConfig.trace> {
   const HopperForwardParams& params;
@@ -32,8 +32,8 @@ struct Scheduler : trace::Pen<kConfig.trace> {
   int ahead = 0;              // tiles of the items from there on
 
   /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until it is time
-  /// for another item.
-  __device__ __forceinline__ void pass_on() {
+  /// for another item: when there are no more than `most_ahead` tiles that the loader has not come to.
+  __device__ __forceinline__ void pass_on(int most_ahead) {
     Item& item = shared.item(at.slot());
     const Work& work = item.work;
     Masking::prepare_tiles(shared, at.slot(), lane);
@@ -79,7 +79,7 @@ struct Scheduler : trace::Pen<kConfig.trace> {
     ahead += item.tiles;
     at.advance();
     mark(Mark::idle);
-    for (; ahead > kAheadTiles || at.passed - begun_at.passed >= kItemSlots; begun_at.advance()) {
+    for (; ahead > most_ahead || at.passed - begun_at.passed >= kItemSlots; begun_at.advance()) {
       ptx::mbarrier_wait(shared.begun(begun_at.slot()), begun_at.parity());
       ahead -= shared.item(begun_at.slot()).tiles;
     }
@@ -92,6 +92,7 @@ struct Scheduler : trace::Pen<kConfig.trace> {
     // on.
     const long long stride = static_cast<long long>(call.schedule.query_tiles) * kQueryRows;
     for (long long index = blockIdx.x; index < items;) {
+      const int most_ahead = items - index > kLastItems * static_cast<long long>(gridDim.x) ? kAheadTiles : 0;
       mark(Mark::wait_empty, ForwardMarks::items, at.passed);
       shared.items.wait_empty(at);
       mark(Mark::load, ForwardMarks::items, at.passed);
@@ -101,7 +102,7 @@ struct Scheduler : trace::Pen<kConfig.trace> {
       const long long end = shared.item(at.slot()).work.slot_q;
       while (first_row < end) {
         const Work& work = shared.item(at.slot()).work;
-        pass_on();
+        pass_on(most_ahead);
         first_row += stride;
         if (first_row >= end) break;
         mark(Mark::wait_empty, ForwardMarks::items, at.passed);

@@ -262,17 +262,18 @@ WARPLOOM_HD constexpr bool crosses_items(const HopperRings& rings) {
 }
 
 /// The scheduler takes an item only when the loader has come to the one before, or when what the loader has not come to
-/// is little: few steps, and fewer items than slots. The end is an item without rows.
+/// is little: few steps, none before the last items, and fewer items than slots. The end is an item without rows.
 template <class Actor>
 WARPLOOM_HD constexpr void schedule_hopper(Actor& scheduler, const HopperRings& rings) {
-  constexpr int kAheadSteps = 3;
+  constexpr int kAheadSteps = 3, kLastItems = 2;
   Cursor item_at, query_at;
   int begun = 0, ahead = 0;  // the first item not known to be begun; steps of the items from there on
   for (int tile = 0; scheduler.has_tile(tile); ++tile) {
     store(scheduler, rings.items, item_at);
     fill(scheduler, rings.tiles.queries, query_at);
     ahead += scheduler.steps(tile);
-    for (; ahead > kAheadSteps || tile + 1 - begun >= rings.items.stages; ++begun) {
+    const int most_ahead = scheduler.has_tile(tile + kLastItems) ? kAheadSteps : 0;
+    for (; ahead > most_ahead || tile + 1 - begun >= rings.items.stages; ++begun) {
       scheduler.wait(rings.begun[begun % rings.items.stages], begun / rings.items.stages);
       ahead -= scheduler.steps(begun);
     }

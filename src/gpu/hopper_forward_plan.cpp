@@ -84,11 +84,13 @@ const Tile& tile_of(const HopperForwardConfig& config) {
   return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
-/// Softmax with heads of up to 128: both products of a step are issued together, and the consumers alternate by
-/// themselves (docs/hopper.md). The softcap lacks the registers.
+/// Softmax with heads of up to 128, HSTU with those of up to 64: both products of a step are issued together, and the
+/// consumers alternate by themselves (docs/hopper.md). The softcap lacks the registers.
 bool is_faster_without_turns(const HopperForwardConfig& config) {
-  return config.score == ScoreKind::softmax && config.bias == HopperBias::none && !config.softcap &&
-         std::max(config.head_dim, config.value_dim) <= kTiles[1].max_dim;
+  const bool is_softmax = config.score == ScoreKind::softmax;
+  const int most = is_softmax ? kTiles[1].max_dim : kTiles[0].max_dim;
+  return config.bias == HopperBias::none && !config.softcap && (is_softmax || !config.interval_mask) &&
+         std::max(config.head_dim, config.value_dim) <= most;
 }
 
 bool has_mapped_bias(const warploom_attention& call) {

@@ -261,6 +261,13 @@ TEST(Emulator, SharedMemoryIsNotOverwrittenUnderAWgmma) {
   EXPECT_NE(text.find("while a wgmma in flight may still read it"), std::string::npos) << text;
 }
 
+TEST(Emulator, TheSameMayBeStoredAgainUnderAWgmma) {
+  Buffer<float> memory(128);
+  run(ones + product + "st.shared.u32 [%r1], 0x3F803F80;\n" + keep, memory.address(),
+      {.threads = 128, .shared_bytes = 9216});
+  EXPECT_EQ(memory[0], 16.0f);
+}
+
 TEST(Emulator, MatrixFragmentsMultiply) {
   // Rows of A are loaded by ldmatrix from shared memory that holds random small integers; B is the same memory.
   Buffer<float> memory(4 * 32);

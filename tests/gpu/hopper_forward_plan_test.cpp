@@ -181,7 +181,7 @@ TEST(HopperPlan, QueryCarriesAlphaOnlyWhereThatIsExact) {
   }));
 }
 
-TEST(HopperPlan, SoftmaxHasTurnsForWideHeadsOnly) {
+TEST(HopperPlan, WideHeadsHaveTurns) {
   const DeviceInfo device = device_of("sm_90a");
   const auto turns = [&](uint32_t op, int dim) {
     warploom_attention call = call_of(4, 100, 2, dim);
@@ -190,7 +190,8 @@ TEST(HopperPlan, SoftmaxHasTurnsForWideHeadsOnly) {
     EXPECT_TRUE(plan_hopper_forward(call, device, nullptr, *plan).ok());
     return hopper_forward_config(plan->launches[0].config).turns;
   };
-  for (const int dim : {64, 128, 256}) EXPECT_TRUE(turns(WARPLOOM_HSTU, dim));
+  EXPECT_FALSE(turns(WARPLOOM_HSTU, 64));
+  for (const int dim : {72, 128, 256}) EXPECT_TRUE(turns(WARPLOOM_HSTU, dim));
   EXPECT_FALSE(turns(WARPLOOM_SOFTMAX, 64));
   EXPECT_FALSE(turns(WARPLOOM_SOFTMAX, 128));
   EXPECT_TRUE(turns(WARPLOOM_SOFTMAX, 136));
