@@ -92,7 +92,7 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
       config.splits_scores = (bits & 4) == 0;
       config.scaled_key = (bits & 8) != 0;
       const bool is_end = dim == 192 || dim == 256;
-      if (bits > 1 && bits != 8 && !is_end) continue;
+      if (bits > 1 && !is_end) continue;
       result.push_back(variant_of(key_of(with_tile(config))));
     }
   }

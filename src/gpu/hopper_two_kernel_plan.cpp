@@ -96,21 +96,17 @@ KernelRequest request_for(const char* file, const char* kernel, const char* head
   return request;
 }
 
-/// Every wide head dimension with both score functions; everything else, and narrower ones, at the ends of the tile
-/// table's rows.
+/// The head dimensions at the ends of the tile table's rows: most calls take kernels of one pass.
 template <typename Config, typename Table, typename Add>
 void list_variants(const Table& tiles, Add add) {
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     Config plain;
     plain.head_dim = plain.value_dim = dim;
     const int end_of_row = tile_of(tiles, plain).max_dim;
-    const bool is_end = dim == end_of_row || dim == end_of_row - 8;
+    if (dim != end_of_row && dim != end_of_row - 8) continue;
     for (const bool softmax : {false, true}) {
       plain.softmax = softmax;
-      if (is_end || dim > kMaxOnePassDim) {
-        add(plain);
-      }
-      if (!is_end) continue;
+      add(plain);
       for (const int bits : {1, 2, 3, 4, 5, 6, 7}) {
         Config other = plain;
         other.bfloat16 = (bits & 1) == 0;
