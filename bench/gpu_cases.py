@@ -671,6 +671,7 @@ DEVICE_TESTS = {
     "stmatrix": "tests/device/hopper_memory_test.cu",
     "cluster-multicast": "tests/device/hopper_memory_test.cu",
     "election-and-grid-wait": "tests/device/hopper_memory_test.cu",
+    "ring-copies": "tests/device/ring_copies_test.cu",
     "own-pipeline": "examples/cpp/own_pipeline/own_pipeline.cu",
 }
 
@@ -938,6 +939,8 @@ def all_items() -> list[Item]:
         checked = [x for x in of_tool if x.sources[: len(FORWARD)] == FORWARD or x.name.endswith(MMA_ONLY)]
         items += checked if tool == "racecheck" else of_tool
         items.append(Item("sanitizer", f"{tool}/copies", ("tests/device/copies_test.cu",)))
+        if tool != "racecheck":
+            items += [Item("sanitizer", f"{tool}/{case}", GEMM) for case in gpu_gemm_cases.SANITIZED]
     # A peer that the machine does not have leaves its records out and makes nothing stale.
     for name, benchmark in BENCHMARKS.items():
         ours = ("warploom",) if benchmark.bias else ("warploom", "warploom-mma")

@@ -65,6 +65,16 @@ CHECKS: dict[str, Product] = {
     "fp8-batch": Product(300, 520, 144, batch=5, dtype="fp8", fused=True, scaled=True),
 }
 
+# What compute-sanitizer runs: K shared out in a cluster, and stores from registers; B shared in a cluster; bias, silu
+# and C through shared memory, tiles in turns.
+SANITIZED = {
+    "gemm": (
+        Product(16, 1032, 1032),
+        Product(130, 1032, 72, fused=True),
+        Product(1500, 2000, 72),
+        Product(8200, 1032, 136, fused=True),
+    )
+}
 
 # cuBLAS' best sizes, an HSTU layer's projections plain and fused, and few rows: (rows, columns, depth, bias + silu).
 _MEASURED = (
