@@ -15,7 +15,8 @@ WARPLOOM_HD constexpr int gemm_type_bytes(GemmType type) {
   return type == GemmType::float32 ? 4 : type == GemmType::float8_e4m3 ? 1 : 2;
 }
 
-/// Everything that changes the generated code, nothing else. It is the compile key.
+/// Everything that changes the generated code, nothing else. It is the compile key. With `few_rows` it is
+/// gemm_few_rows.cu's, else gemm_sm90.cu's.
 struct GemmConfig {
   GemmType input = GemmType::bfloat16;   ///< A and B; not float32
   GemmType output = GemmType::bfloat16;  ///< not float8_e4m3
@@ -31,6 +32,9 @@ struct GemmConfig {
   bool silu = false;
   bool residual = false;                   ///< beta * C is added at the end
   trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
+  /// Operands go straight to registers, `stages` steps ahead; `consumers` warpgroups, all of which load. tile_rows is a
+  /// multiple of 8, tile_columns of 16.
+  bool few_rows = false;
 };
 
 /// Columns of A and B in a slot: one panel, rows of 128 bytes.
@@ -48,7 +52,7 @@ WARPLOOM_HD constexpr GemmType gemm_bias_type(const GemmConfig& config) {
   return config.output == GemmType::float32 ? GemmType::bfloat16 : config.output;
 }
 WARPLOOM_HD constexpr int gemm_threads(const GemmConfig& config) {
-  return (config.consumers + 1) * 128;
+  return (config.consumers + (config.few_rows ? 0 : 1)) * 128;
 }
 /// Warps that mark: the producer, one of each consumer, and one that watches loads land.
 WARPLOOM_HD constexpr int gemm_strips(const GemmConfig& config) {
@@ -114,11 +118,8 @@ struct GemmSchedule {
   }
 };
 
-/// The kernel's one argument: D = act(alpha scale_a scale_b A B^T + bias) + beta C. Strides in elements.
-struct GemmParams {
-  ptx::TensorMap a, b;      ///< (depth, rows, batch)
-  ptx::TensorMap out;       ///< (columns, rows, batch); where D is staged
-  ptx::TensorMap residual;  ///< the same of C
+/// What becomes of the sums: D = act(alpha scale_a scale_b A B^T + bias) + beta C. Strides in elements.
+struct GemmEnds {
   void* out_data = nullptr;
   const void* residual_data = nullptr;
   const void* bias = nullptr;      ///< (columns), of gemm_bias_type
@@ -127,13 +128,29 @@ struct GemmParams {
   long long out_row_stride = 0, out_batch_stride = 0;
   long long residual_row_stride = 0, residual_batch_stride = 0;
   int rows = 0, columns = 0;
+  float alpha = 1, beta = 0;
+};
+
+/// The argument of gemm_sm90.cu.
+struct GemmParams : GemmEnds {
+  ptx::TensorMap a, b;           ///< (depth, rows, batch)
+  ptx::TensorMap out;            ///< (columns, rows, batch); where D is staged
+  ptx::TensorMap residual;       ///< the same of C
   int steps = 1;                 ///< slots of K, of all CTAs that share it out
   int first_k = 0;               ///< beyond A's columns for an empty K, where TMA reads zeros
   int a_batch = 0, b_batch = 0;  ///< 1 when the operand has a batch dimension of its own
-  float alpha = 1, beta = 0;
   GemmSchedule schedule;
   int clusters = 0;  ///< of the grid
   trace::Sheet sheet;
+};
+
+/// The argument of gemm_few_rows.cu. Strides in elements.
+struct FewRowsParams : GemmEnds {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  long long a_row_stride = 0, a_batch_stride = 0, b_row_stride = 0, b_batch_stride = 0;
+  int depth = 0;  ///< a multiple of 8
+  GemmSchedule schedule;
 };
 
 }  // namespace warploom
