@@ -594,6 +594,8 @@ TRACES = {
         deterministic=True,
     ),
 }
+# Rows, columns and depth of traced products: tiles that consumers share, and whole tiles in turns.
+PRODUCT_TRACES = {"gemm-cooperative": (8192, 8192, 8192), "gemm-ping-pong": (65536, 2048, 512)}
 
 # The same of gpu_torch_checks.py.
 TORCH_CHECKS = (
@@ -919,6 +921,7 @@ def all_items() -> list[Item]:
         Item("checks", f"trace-{name}", (*(HOPPER_BACKWARD if trace.backward else HOPPER_FORWARD), *TRACER))
         for name, trace in TRACES.items()
     ]
+    items += [Item("checks", f"trace-{name}", (*GEMM, *TRACER)) for name in PRODUCT_TRACES]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
     items += [Item("checks", f"ladder-{name}", sources) for name, sources in ladder_rungs().items()]
     for tool in SANITIZER_TOOLS:

@@ -77,24 +77,23 @@ struct Role : trace::Pen<kConfig.trace> {
   }
   __device__ __forceinline__ int column() const { return tile.column * kConfig.tile_columns; }
 
-  __device__ __forceinline__ void wait(int mbarrier, int phase) const {
-    if (mbarrier < kRing.first_empty) {
-      mark_step(trace::Mark::wait_full, 0, filling_of(mbarrier, phase));
-    } else {
-      mark(trace::Mark::wait_empty, 0, filling_of(mbarrier, phase));
-    }
+  __device__ __forceinline__ void wait_for(int mbarrier, int phase) const {
     ptx::mbarrier_wait(barrier(mbarrier), static_cast<uint32>(phase) & 1u);
   }
-  /// Which filling of the ring a wait for a phase of one of its barriers is about.
-  __device__ static __forceinline__ uint32 filling_of(int mbarrier, int phase) {
-    return mbarrier < kRing.first_empty ? phase * kConfig.stages + mbarrier
-                                        : (phase + 1) * kConfig.stages + mbarrier - kRing.first_empty;
-  }
 };
+
+/// Which filling of the ring a wait for a phase of a full barrier is about.
+__device__ __forceinline__ uint32 filling_of(int mbarrier, int phase) {
+  return phase * kConfig.stages + mbarrier - kRing.first_full;
+}
 
 struct Producer : Role {
   int k = 0;
 
+  __device__ __forceinline__ void wait(int mbarrier, int phase) const {
+    mark(trace::Mark::wait_empty, 0, (phase + 1) * kConfig.stages + mbarrier - kRing.first_empty);
+    wait_for(mbarrier, phase);
+  }
   __device__ __forceinline__ int steps(int of_tile) {
     k = p.first_k + first_step() * kDepth;
     return Role::steps(of_tile);
@@ -127,6 +126,10 @@ struct Consumer : Role {
   float sums[kBlocks][kAccumulators];  ///< of the slots before, where they are promoted
   BiasColumns<kConfig, Bias> bias;
 
+  __device__ __forceinline__ void wait(int mbarrier, int phase) const {
+    mark_step(trace::Mark::wait_full, 0, filling_of(mbarrier, phase));
+    wait_for(mbarrier, phase);
+  }
   __device__ __forceinline__ Staging staging() const {
     return {base + kMap.staging + who * kMap.staging_bytes, barrier(kResidualBarrier + who),
             kFirstConsumerBarrier + who};
@@ -294,7 +297,9 @@ extern "C" __global__ void __cluster_dims__(warploom::kCluster, 1, 1)
         gemm(const __grid_constant__ warploom::GemmParams params) {
   using namespace warploom;
   extern __shared__ __align__(1024) unsigned char shared[];
-  const uint32 base = ptx::shared_address(shared);
+  uint32 base = ptx::shared_address(shared);
+  // With marks between its uses the compiler computes it anew in every step, from a register that is slow to read.
+  if constexpr (kConfig.trace != trace::Level::off) base = ptx::in_register(static_cast<int>(base));
   const int rank = kCluster > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   // Copies that have an address: a constant of the file has none on the device.

@@ -22,10 +22,6 @@ Status validated(const warploom_attention& call) {
   return validate_description(call);
 }
 
-/// CTAs that record, unless the request says it: attention's steps are marked so closely that only one does.
-template <typename Call>
-constexpr std::int64_t kRecord = std::is_same_v<Call, warploom_attention> ? 1 : 0;
-
 template <typename Call>
 Result<std::string> answer(const Call& call, const char* request_json) {
   if (Status status = validated(call); !status.ok()) return status;
@@ -37,7 +33,7 @@ Result<std::string> answer(const Call& call, const char* request_json) {
   options.rounds = static_cast<int>(std::clamp<std::int64_t>(fields.whole("rounds", 0), -1, 1 << 20));
   const Result<sim::Machine> machine = sim::find_machine(fields.text("machine", "h200"));
   options.cta = fields.whole("cta", 0);
-  options.record = fields.whole("record", kRecord<Call>);
+  options.record = fields.whole("record", options.record);
   options.kernel = fields.text("kernel", "");
   const std::string detail = fields.text("detail", "steps");
   const bool compare = fields.flag("compare"), svg = fields.flag("svg"), perfetto = fields.flag("perfetto");
