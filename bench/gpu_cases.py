@@ -850,7 +850,14 @@ DECODES = {
 }
 # What the machine can do: bytes moved by a copy. The library's matrix product is measured beside ours.
 CEILINGS = {"copy-4GiB": ("torch",)}
-GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
+GEMM = (
+    "kernels/gemm/gemm_sm90.cu",
+    "kernels/gemm/gemm_few_rows.cu",
+    "src/gpu/gemm.cpp",
+    "src/gpu/gemm_plan.cpp",
+    "src/gpu/gemm_plan.h",
+    *HOST_FILES,
+)
 
 
 def _hopper_adds_bias(p: Problem) -> bool:

@@ -109,7 +109,8 @@ def run(name: str) -> Verdict:
     if torch.cuda.get_device_capability() != (9, 0):
         return Verdict(True, 0.0, LIMIT_PERCENT)
     faults, percent = check_product(PRODUCT_TRACES[name]) if name in PRODUCT_TRACES else check(TRACES[name])
-    slow = percent > LIMIT_PERCENT
+    # A product's CTAs have a fixed share of the work, so that the one that records ends later: that is not judged.
+    slow = name in TRACES and percent > LIMIT_PERCENT
     if slow:
         faults.append(f"{percent:.2f} % slower with marks")
     return Verdict(not faults, max(0.0, percent), LIMIT_PERCENT, "; ".join(faults))

@@ -27,29 +27,41 @@ constexpr int kParts = kThreads / 32 / kGroups;  ///< warps that share out K
 constexpr int kRowTiles = kConfig.tile_rows / 8;
 constexpr int kStep = 32;  ///< values of K: 8 of each of four lanes, two products
 constexpr int kAhead = kConfig.stages;
-constexpr int kAheadOfA = kRowTiles > 1 ? kAhead / 4 : kAhead / 2;  ///< it comes from L1
-constexpr int kPitch = kConfig.tile_columns + 4;  ///< floats: rows of sums whose lanes meet in no bank
+constexpr int kAheadOfA = kAhead < 4 ? kAhead : 4;  ///< it comes from L2, the lines of other warps from L1
+constexpr int kPitch = kConfig.tile_columns + 4;    ///< floats: rows of sums whose lanes meet in no bank
 static_assert(kConfig.few_rows && sizeof(In) == 2 && kThreads / 32 == kGroups * kParts);
 static_assert(kAhead % kAheadOfA == 0 && kConfig.tile_rows % 8 == 0);
 
-/// A warp's 16 rows of B and the rows of A, for the part of K from `begin` on.
+/// A warp's 16 rows of B and the rows of A, for a part of K. Rows outside of the matrices are others inside: what comes
+/// of them is not stored.
 struct Loader {
-  const In* b[2];    ///< rows g and g + 8 at the lane's first value
-  const In* a;       ///< row g
-  long long a_tile;  ///< values from a row to the one 8 below
-  int left;          ///< values of K from the lane's first one on
-  int rows;          ///< of A from row g on
+  const In* b[2];          ///< rows g and g + 8 at the lane's first value
+  const In* a[kRowTiles];  ///< row g of each tile
+  int left;                ///< values of K from the lane's first one on
 
+  /// `Checked`: K may end before the step.
+  template <bool Checked>
   __device__ __forceinline__ void load_b(uint4 (&to)[2], int step) const {
-    const bool in = step * kStep < left;
-    to[0] = ptx::load_streaming_16(b[0] + step * kStep, in);
-    to[1] = ptx::load_streaming_16(b[1] + step * kStep, in);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const In* from = b[i] + step * kStep;
+      to[i] = Checked ? ptx::load_streaming_16(from, step * kStep < left) : ptx::load_streaming_16(from);
+    }
   }
+  template <bool Checked>
   __device__ __forceinline__ void load_a(uint4 (&to)[kRowTiles], int step) const {
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
-      to[tile] = ptx::load_shared_line_16(a + tile * a_tile + step * kStep, step * kStep < left && 8 * tile < rows);
+      const In* from = a[tile] + step * kStep;
+      to[tile] = Checked ? ptx::load_constant_16(from, step * kStep < left) : ptx::load_constant_16(from);
     }
+  }
+  __device__ __forceinline__ void advance() {
+    b[0] += kAhead * kStep;
+    b[1] += kAhead * kStep;
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) a[tile] += kAhead * kStep;
+    left -= kAhead * kStep;
   }
 };
 
@@ -61,57 +73,73 @@ __device__ __forceinline__ void multiply(float (&d)[kRowTiles][4], const uint4 (
   }
 }
 
-/// The products of `steps` steps, the loads of those that follow under way.
-__device__ __forceinline__ void multiply_part(float (&d)[kRowTiles][4], Loader from, int steps) {
+/// kAhead steps, whose B and first part of A are there or under way; `More`: the loads of the next ones go on.
+template <bool Checked, bool More>
+__device__ __forceinline__ void multiply_block(float (&d)[kRowTiles][4], const Loader& from, uint4 (&b)[kAhead][2],
+                                               uint4 (&a)[kAheadOfA][kRowTiles]) {
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    multiply(d, b[i], a[i % kAheadOfA]);
+    if constexpr (More) from.load_b<Checked>(b[i], i + kAhead);
+    if (More || i + kAheadOfA < kAhead) from.load_a<Checked>(a[i % kAheadOfA], i + kAheadOfA);
+  }
+}
+
+/// The products of `blocks` times kAhead steps.
+template <bool Checked>
+__device__ __forceinline__ void multiply_part(float (&d)[kRowTiles][4], Loader from, int blocks) {
   uint4 b[kAhead][2], a[kAheadOfA][kRowTiles];
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) from.load_b(b[i], i);
+  for (int i = 0; i < kAheadOfA; ++i) from.load_a<Checked>(a[i], i);
 #pragma unroll
-  for (int i = 0; i < kAheadOfA; ++i) from.load_a(a[i], i);
-  for (int step = 0; step < steps; step += kAhead) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      multiply(d, b[i], a[i % kAheadOfA]);
-      from.load_b(b[i], i + kAhead);
-      from.load_a(a[i % kAheadOfA], i + kAheadOfA);
-    }
-    from.b[0] += kAhead * kStep;
-    from.b[1] += kAhead * kStep;
-    from.a += kAhead * kStep;
-    from.left -= kAhead * kStep;
+  for (int i = 0; i < kAhead; ++i) from.load_b<Checked>(b[i], i);
+#pragma unroll 1
+  for (int block = 1; block < blocks; ++block) {
+    multiply_block<Checked, true>(d, from, b, a);
+    from.advance();
   }
+  multiply_block<Checked, false>(d, from, b, a);
 }
 
 }  // namespace warploom
 
-extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
+extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::few_rows_at_once(warploom::kConfig))
     gemm(const __grid_constant__ warploom::FewRowsParams params) {
   using namespace warploom;
   __shared__ __align__(16) float sums[kParts][kConfig.tile_rows][kPitch];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int group = warp % kGroups, part = warp / kGroups, g = lane / 4, q = lane % 4;
-  const GemmTile tile = params.schedule.tile(static_cast<int>(blockIdx.x));
+  // The usual case needs no division before the first load.
+  const bool one_row = params.schedule.row_tiles == 1 && params.schedule.batches == 1;
+  const int index = static_cast<int>(blockIdx.x);
+  const GemmTile tile = one_row ? GemmTile{0, index, 0} : params.schedule.tile(index);
   const int row = tile.row * kConfig.tile_rows, column = tile.column * kConfig.tile_columns;
 
-  // Parts are as long as one another, of whole steps; the last ones may be empty.
-  const int steps = (params.depth + kStep - 1) / kStep, of_part = (steps + kParts - 1) / kParts;
-  const int begin = part * of_part * kStep, end = min(begin + of_part * kStep, params.depth);
-  const int first = begin + 8 * q;
+  // Parts are as long as one another, of whole blocks; the last ones may be empty.
+  constexpr int kBlock = kAhead * kStep;
+  const int blocks = (params.depth + kParts * kBlock - 1) / (kParts * kBlock);
+  const int first = part * blocks * kBlock + 8 * q;
   Loader from;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int of_b = min(column + group * kGroupColumns + g + 8 * i, params.columns - 1);  // beyond: not stored
+    const int of_b = min(column + group * kGroupColumns + g + 8 * i, params.columns - 1);
     from.b[i] =
         static_cast<const In*>(params.b) + tile.batch * params.b_batch_stride + of_b * params.b_row_stride + first;
   }
-  from.a =
-      static_cast<const In*>(params.a) + tile.batch * params.a_batch_stride + (row + g) * params.a_row_stride + first;
-  from.a_tile = 8 * params.a_row_stride;
-  from.left = end - first;
-  from.rows = params.rows - row - g;
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+    const int of_a = min(row + g + 8 * i, params.rows - 1);
+    from.a[i] =
+        static_cast<const In*>(params.a) + tile.batch * params.a_batch_stride + of_a * params.a_row_stride + first;
+  }
+  from.left = params.depth - first;
 
   float d[kRowTiles][4] = {};
-  multiply_part(d, from, of_part);
+  if (params.depth % (kParts * kBlock) == 0 && params.depth > 0) {
+    multiply_part<false>(d, from, blocks);
+  } else {
+    multiply_part<true>(d, from, max(1, blocks));
+  }
 #pragma unroll
   for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll

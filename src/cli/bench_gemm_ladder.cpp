@@ -47,14 +47,13 @@ Result<Launch> rung_launch(const gpu::Driver& driver, const Rung& rung, const Ru
   const gemm_ladder::Rung sizes = sizes_of(rung);
   const Result<const gpu::LoadedKernel*> kernel = gpu::load_kernel(code.cubin, device, sizes.shared_bytes());
   if (!kernel.ok()) return kernel.status();
-  const Result<gemm_ladder::Call> call = call_of(driver, product);
-  if (!call.ok()) return call.status();
+  const auto call = std::make_shared<gemm_ladder::Call>();
+  if (Status status = fill_call(driver, product, *call); !status.ok()) return status;
   gpu::LaunchShape shape;
   shape.grid_x = static_cast<std::uint32_t>(call->schedule.tiles());
   shape.block_x = static_cast<std::uint32_t>(sizes.warpgroups * 128);
-  const auto argument = std::make_shared<gemm_ladder::Call>(*call);
-  return Launch([kernel = *kernel, argument, shape] {
-    void* arguments[] = {argument.get()};
+  return Launch([kernel = *kernel, call, shape] {
+    void* arguments[] = {call.get()};
     return gpu::launch(*kernel, shape, nullptr, arguments);
   });
 }

@@ -30,8 +30,7 @@ int rung_tiles(std::int64_t length) {
   return static_cast<int>((length + gemm_ladder::kTile - 1) / gemm_ladder::kTile);
 }
 
-Result<gemm_ladder::Call> call_of(const gpu::Driver& driver, const warploom_gemm& product) {
-  gemm_ladder::Call call{};
+Status fill_call(const gpu::Driver& driver, const warploom_gemm& product, gemm_ladder::Call& call) {
   const auto encode = [&](const char* name, const warploom_matrix& matrix, std::int64_t rows, ptx::TensorMap& map) {
     gpu::TensorMapShape shape;
     shape.element = gpu::TensorMapElement::bfloat16;
@@ -55,13 +54,13 @@ Result<gemm_ladder::Call> call_of(const gpu::Driver& driver, const warploom_gemm
   call.depth = static_cast<int>(product.depth);
   call.steps = (call.depth + gemm_ladder::kStep - 1) / gemm_ladder::kStep;
   call.schedule = {rung_tiles(product.rows), rung_tiles(product.columns), 1, kBandTiles};
-  return call;
+  return {};
 }
 
 bool is_rung(const gpu::GemmCandidate& candidate, const Rung& rung) {
   const GemmConfig& config = candidate.config;
   return !config.few_rows && config.ping_pong == (rung.row.at("ping_pong").get<int>() != 0) &&
-         config.multicast == rung.row.at("multicast").get<int>() && config.split == 1 &&
+         config.multicast == rung.row.at("multicast").get<int>() && config.split == 1 && !config.shares_a &&
          config.tile_columns * config.consumers >= 256;
 }
 

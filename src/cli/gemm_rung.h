@@ -13,8 +13,8 @@ namespace warploom::cli {
 gemm_ladder::Rung sizes_of(const Rung& rung);
 gpu::KernelRequest gemm_rung_request(const Rung& rung, const gpu::Architecture& architecture,
                                      trace::Level level = trace::Level::off);
-/// The argument of such a rung. Error: runtime_error when a tensor map cannot be encoded.
-Result<gemm_ladder::Call> call_of(const gpu::Driver& driver, const warploom_gemm& product);
+/// Fills the argument of such a rung. Error: runtime_error when a tensor map cannot be encoded.
+Status fill_call(const gpu::Driver& driver, const warploom_gemm& product, gemm_ladder::Call& call);
 int rung_tiles(std::int64_t length);
 
 /// Whether a candidate of the product is what a rung without a file stands for.

@@ -11,7 +11,7 @@ namespace {
 
 bool same_tile(const GemmConfig& x, const GemmConfig& y) {
   return x.tile_rows == y.tile_rows && x.tile_columns == y.tile_columns && x.ping_pong == y.ping_pong &&
-         x.multicast == y.multicast && x.split == y.split && x.few_rows == y.few_rows;
+         x.multicast == y.multicast && x.split == y.split && x.shares_a == y.shares_a && x.few_rows == y.few_rows;
 }
 
 /// warploom_gemm_run with another candidate than the fastest.

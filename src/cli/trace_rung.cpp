@@ -25,16 +25,15 @@ const gpu::KernelFamily kGemmRung = {
 Result<trace::TracedRun> trace_own_rung(const Rung& rung, const warploom_gemm& call, const gpu::DeviceInfo& device,
                                         const trace::TraceOptions& options) {
   const gpu::Driver& driver = **gpu::driver();
-  const Result<gemm_ladder::Call> argument = call_of(driver, call);
-  if (!argument.ok()) return argument.status();
   const gemm_ladder::Rung sizes = sizes_of(rung);
   const auto plan = std::make_unique<gpu::GpuPlan>();
   plan->architecture = gpu::compile_architecture(device);
   gpu::PlannedLaunch& launch = plan->add_launch(kGemmRung, {0, sizes.warpgroups});
   launch.threads = sizes.warpgroups * 128;
   launch.shared_bytes = sizes.shared_bytes();
-  launch.ctas = argument->schedule.tiles();
-  launch.start_params<gemm_ladder::Call>() = *argument;
+  gemm_ladder::Call& argument = launch.start_params<gemm_ladder::Call>();
+  if (Status status = fill_call(driver, call, argument); !status.ok()) return status;
+  launch.ctas = argument.schedule.tiles();
   trace::KernelsElsewhere kernels;
   std::map<int, const gpu::LoadedKernel*> loaded;  // by the level of their marks
   kernels.load = [&](const gpu::PlannedLaunch& planned) -> Result<const gpu::LoadedKernel*> {
@@ -49,7 +48,7 @@ Result<trace::TracedRun> trace_own_rung(const Rung& rung, const warploom_gemm& c
     return kernel;
   };
   kernels.subject = trace::subject_of(scheme_of(rung), sizes.stages, gemm_ladder::kTile, gemm_ladder::kStep,
-                                      options.machine, argument->steps);
+                                      options.machine, argument.steps);
   kernels.subject.title = "ladder, " + rung.name + ": " + rung.idea;
   return trace::traced_run(*plan, driver, device.ordinal, kernels, options);
 }

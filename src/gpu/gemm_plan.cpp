@@ -15,9 +15,17 @@ namespace {
 
 constexpr GemmType k8 = GemmType::float8_e4m3;
 /// The tiles that were measured to be worth having (docs/gemm.md). Without the staging of D where it cannot be.
-constexpr std::array<GemmConfig, 15> kTable = {{
-    {.tile_rows = 8, .tile_columns = 32, .stages = 8, .consumers = 4, .staging_panels = 0, .few_rows = true},
-    {.tile_rows = 16, .tile_columns = 32, .stages = 8, .consumers = 3, .staging_panels = 0, .few_rows = true},
+constexpr std::array<GemmConfig, 16> kTable = {{
+    {.tile_rows = 8, .tile_columns = 16, .stages = 8, .consumers = 2, .staging_panels = 0, .few_rows = true},
+    {.tile_rows = 16, .tile_columns = 16, .stages = 4, .consumers = 2, .staging_panels = 0, .few_rows = true},
+    {.tile_rows = 64,
+     .tile_columns = 32,
+     .stages = 8,
+     .consumers = 1,
+     .multicast = 2,
+     .staging_panels = 0,
+     .panels = 2,
+     .shares_a = true},
     {.tile_rows = 128, .tile_columns = 256, .stages = 3, .multicast = 2, .staging_panels = 4},
     {.tile_rows = 128, .tile_columns = 256, .stages = 3, .staging_panels = 4},
     {.tile_rows = 128, .tile_columns = 128, .stages = 5, .ping_pong = true, .multicast = 2, .staging_panels = 2},
@@ -34,11 +42,14 @@ constexpr std::array<GemmConfig, 15> kTable = {{
     {.input = k8, .tile_rows = 128, .tile_columns = 64, .stages = 8, .split = 2, .staging_panels = 0},
 }};
 
+/// Whether calls choose the kernel for few rows, and clusters that share A.
+constexpr bool kServesFewRows = true, kSharesA = true;
+
 // The model's rates, an H200's. Tensor core and L2 are those of an SM.
 constexpr double kBytesMultipliedPerClock = 4096;  // multiply-adds times the bytes of a value
 constexpr double kL2BytesPerClock = 64;            // an SM's load path; large products were seen to take 48
 constexpr double kMemoryBytesPerClock = 2400;      // of the whole GPU: 4.3 TB/s at 1.75 GHz
-constexpr double kNarrowFactor = 1.05;             // 128 columns a wgmma: more reads of A for each product
+constexpr double kNarrowFactor = 1.12;             // 128 columns a wgmma: more reads of A for each product
 constexpr double kStartCycles = 3000;              // launch, barriers, first loads
 constexpr double kStartCyclesOfFewRows = 1500;     // no tensor map, no barrier
 constexpr double kSumCycles = 3000;                // adding up over a cluster
@@ -89,16 +100,19 @@ GemmCandidate judged(const GemmConfig& config, const warploom_gemm& call, const 
   result.config = config;
   const int cluster = gemm_cluster(config);
   const int64_t steps = rounded_up(steps_of(call, config), config.split);
-  result.tiles = rounded_up(call.rows, config.tile_rows * config.multicast) *
-                 rounded_up(call.columns, config.tile_columns) * call.batch;
-  result.waves = rounded_up(result.tiles, std::max(1, device.sm_count / cluster));
+  result.tiles = rounded_up(call.rows, config.tile_rows * gemm_cluster_rows(config)) *
+                 rounded_up(call.columns, config.tile_columns * gemm_cluster_columns(config)) * call.batch;
+  const int at_once = config.few_rows ? few_rows_at_once(config) * device.sm_count : device.sm_count / cluster;
+  result.waves = rounded_up(result.tiles, std::max(1, at_once));
 
   // A slot holds as many bytes whatever the type.
-  const double products = static_cast<double>(config.tile_rows) * config.tile_columns * geometry::kPanelRowBytes;
+  const double slot_row_bytes = config.panels * geometry::kPanelRowBytes;
+  const double products = static_cast<double>(config.tile_rows) * config.tile_columns * slot_row_bytes;
   const double tensor = products / kBytesMultipliedPerClock * (config.tile_columns < 256 ? kNarrowFactor : 1);
-  const double loaded_rows = static_cast<double>(std::min<int64_t>(config.tile_rows, call.rows)) +
-                             static_cast<double>(config.tile_columns) / config.multicast;
-  const double l2 = loaded_rows * geometry::kPanelRowBytes / kL2BytesPerClock;
+  const double loaded_rows =
+      gemm_loaded_rows(config, static_cast<int>(std::min<int64_t>(config.tile_rows, call.rows))) +
+      gemm_loaded_columns(config);
+  const double l2 = loaded_rows * slot_row_bytes / kL2BytesPerClock;
   result.limiter = tensor >= l2 ? "tensor core" : "loads from L2";
   const double main_loop = static_cast<double>(steps) * std::max(tensor, l2);
   const double values =
@@ -137,6 +151,8 @@ ConfigKey key_of(const GemmConfig& c) {
           c.silu,
           c.residual,
           static_cast<int>(c.trace),
+          c.panels,
+          c.shares_a,
           c.few_rows};
 }
 
@@ -161,19 +177,20 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
               ", .consumers = ", c.consumers, ", .ping_pong = ", truth(c.ping_pong), ", .multicast = ", c.multicast,
               ", .split = ", c.split, ", .staging_panels = ", c.staging_panels, ", .bias = ", truth(c.bias),
               ", .silu = ", truth(c.silu), ", .residual = ", truth(c.residual), ", .trace = trace::Level{",
-              static_cast<int>(c.trace), "}", ", .few_rows = ", truth(c.few_rows), "};\n}  // namespace warploom\n");
+              static_cast<int>(c.trace), "}, .panels = ", c.panels, ", .shares_a = ", truth(c.shares_a),
+              ", .few_rows = ", truth(c.few_rows), "};\n}  // namespace warploom\n");
   request.kernel_name = "gemm";
   request.architecture = architecture;
   return request;
 }
 
 std::string name_of(const GemmConfig& c) {
-  return message("gemm ", c.few_rows ? "few rows " : "", c.tile_rows, "x", c.tile_columns,
-                 c.ping_pong ? " ping-pong" : "", c.multicast > 1 ? message(" multicast ", c.multicast) : "",
-                 c.split > 1 ? message(" split ", c.split) : "",
-                 c.split == 1 && !gemm_staged(c) && !c.few_rows ? " direct" : "", " ", short_name(c.input), " to ",
-                 type_name(c.output), c.bias ? " bias" : "", c.silu ? " silu" : "", c.residual ? " residual" : "",
-                 c.trace != trace::Level::off ? " traced" : "");
+  return message(
+      "gemm ", c.few_rows ? "few rows " : "", c.tile_rows, "x", c.tile_columns, c.ping_pong ? " ping-pong" : "",
+      c.multicast > 1 ? message(c.shares_a ? " multicast of A " : " multicast ", c.multicast) : "",
+      c.split > 1 ? message(" split ", c.split) : "", c.split == 1 && !gemm_staged(c) && !c.few_rows ? " direct" : "",
+      " ", short_name(c.input), " to ", type_name(c.output), c.bias ? " bias" : "", c.silu ? " silu" : "",
+      c.residual ? " residual" : "", c.trace != trace::Level::off ? " traced" : "");
 }
 
 const KernelFamily& family_of(const GemmConfig& config) {
@@ -293,7 +310,9 @@ GemmConfig gemm_config(const ConfigKey& key) {
   c.silu = key[11] != 0;
   c.residual = key[12] != 0;
   c.trace = static_cast<trace::Level>(key[13]);
-  c.few_rows = key[14] != 0;
+  c.panels = key[14];
+  c.shares_a = key[15] != 0;
+  c.few_rows = key[16] != 0;
   return c;
 }
 
@@ -302,6 +321,7 @@ std::vector<GemmCandidate> gemm_candidates(const warploom_gemm& call, const Devi
   const GemmType input = type_of(call.dtype);
   for (GemmConfig config : kTable) {
     if ((config.input == k8) != (input == k8)) continue;
+    if ((config.few_rows && !kServesFewRows) || (config.shares_a && !kSharesA)) continue;
     config.input = input;
     config.output = type_of(call.out_dtype);
     config.bias = call.bias != nullptr;
@@ -345,9 +365,11 @@ Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, const Gemm
     return Status::runtime_error(
         message("the product has ", chosen.tiles, " tiles, more than one launch takes; split it"));
   }
-  const GemmSchedule schedule = {static_cast<int>(rounded_up(call.rows, config.tile_rows * config.multicast)),
-                                 static_cast<int>(rounded_up(call.columns, config.tile_columns)),
-                                 static_cast<int>(call.batch), std::max(1, kBandTiles / config.multicast)};
+  const int cluster_rows = gemm_cluster_rows(config);
+  const GemmSchedule schedule = {
+      static_cast<int>(rounded_up(call.rows, config.tile_rows * cluster_rows)),
+      static_cast<int>(rounded_up(call.columns, config.tile_columns * gemm_cluster_columns(config))),
+      static_cast<int>(call.batch), std::max(1, kBandTiles / cluster_rows)};
   if (config.few_rows) {
     FewRowsParams& params = launch.start_params<FewRowsParams>();
     if (chosen.tiles == 0) return {};
@@ -373,6 +395,8 @@ Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, const Gemm
   params.clusters = static_cast<int>(config.split > 1 ? chosen.tiles : std::min<long long>(chosen.tiles, at_once));
   launch.ctas = static_cast<long long>(params.clusters) * cluster;
   params.steps = static_cast<int>(steps_of(call, config));
+  params.share = gemm_loaded_rows(config, static_cast<int>(call.rows));
+  params.slot_loads = gemm_slot_loads(config, static_cast<int>(call.rows));
   params.first_k = call.depth == 0 ? gemm_depth(config) : 0;
   params.a_batch = call.a.batch_stride != 0;
   params.b_batch = call.b.batch_stride != 0;
@@ -394,11 +418,11 @@ Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, Planned
   const warploom_matrix none{};
   const bool empty = call.depth == 0;
   Status status = encode(driver, "a",
-                         empty ? map_shape(in, none, 1, 1, 1, config.tile_rows)
-                               : map_shape(in, call.a, call.batch, call.rows, call.depth, config.tile_rows),
+                         empty ? map_shape(in, none, 1, 1, 1, params.share)
+                               : map_shape(in, call.a, call.batch, call.rows, call.depth, params.share),
                          empty ? nothing : call.a.data, params.a);
   if (!status.ok()) return status;
-  const int b_rows = config.tile_columns / config.multicast;
+  const int b_rows = gemm_loaded_columns(config);
   status = encode(driver, "b",
                   empty ? map_shape(in, none, 1, 1, 1, b_rows)
                         : map_shape(in, call.b, call.batch, call.columns, call.depth, b_rows),
@@ -430,6 +454,9 @@ std::string describe_gemm(const warploom_gemm& call, const DeviceInfo& device, c
                     {"operands", config.few_rows ? "straight to registers" : "by TMA through shared memory"},
                     {"order", config.ping_pong ? "ping-pong" : "cooperative"},
                     {"multicast", config.multicast},
+                    {"shared_operand", config.multicast == 1 ? ""
+                                       : config.shares_a     ? "a"
+                                                             : "b"},
                     {"split", config.split},
                     {"stores", gemm_staged(config) ? "through shared memory and TMA" : "from registers"},
                     {"bias", config.bias},
