@@ -29,18 +29,15 @@ SHARED_BYTES = 72 * 1024  # so that no SM holds a fourth CTA
 LIMITS = {"tanh_guarded": 5e-3, "logistic": 2e-5, "exp2": 1e-6}
 
 
-def prefix_of(form: str, head_dim: int) -> str:
-    return (
-        '#include "laboratory/activation_forms.h"\n'
-        f"namespace warploom {{ constexpr Form kForm = Form::{form}; constexpr int kHeadDim = {head_dim}; }}\n"
-    )
+def defines_of(form: str, head_dim: int) -> tuple[str, ...]:
+    return f"WARPLOOM_FORM={form}", f"WARPLOOM_HEAD_DIM={head_dim}"
 
 
 def values(gpu: Gpu, form: str, x: Array) -> Array:
     out = gpu.filled(x.nbytes)
     gpu.launch(
         SOURCE, "activation_values", gpu.array(x), out, len(x),
-        grid=-(-len(x) // 256), block=256, prefix=prefix_of(form, 0),
+        grid=-(-len(x) // 256), block=256, defines=defines_of(form, 0),
     )  # fmt: skip
     return out.read(np.float32, x.shape)
 
@@ -80,7 +77,7 @@ def clocks(gpu: Gpu, form: str, head_dim: int, sms: int) -> float:
     seen = gpu.empty(8 * ctas)
     shape = {"grid": ctas, "block": 128, "shared": SHARED_BYTES}
     for _ in range(2):
-        gpu.launch(SOURCE, "activation_clocks", seen, STEPS, **shape, prefix=prefix_of(form, head_dim))
+        gpu.launch(SOURCE, "activation_clocks", seen, STEPS, **shape, defines=defines_of(form, head_dim))
     return float(np.median(seen.read(np.int64, (ctas,)))) / STEPS
 
 

@@ -1,15 +1,22 @@
-// Ways to compute silu and 2^x in a warp's scores, measured against each other (docs/attention.md, "Silu and
-// exponentials"): clocks of a tile, alone and beside the tensor core's products of a head, and values for their errors.
+// Ways to compute silu and 2^x in a warp's scores, measured against each other (bench/gpu_activations.py): clocks of a
+// tile, alone and beside the tensor core's products of a head, and values for their errors.
 //
-// The text before this file defines warploom::kForm, a Form, and warploom::kHeadDim, whose products run beside; 0:
-// none.
+// Macros name the Form, and the head dimension whose products run beside; 0: none.
 #include "attention/silu.h"
 #include "laboratory/activation_forms.h"
 #include "ptx/mma.h"
 
+#ifndef WARPLOOM_FORM
+#define WARPLOOM_FORM tanh
+#define WARPLOOM_HEAD_DIM 0
+#endif
+
 namespace warploom {
 
 using ptx::uint32;
+
+constexpr Form kForm = Form::WARPLOOM_FORM;
+constexpr int kHeadDim = WARPLOOM_HEAD_DIM;
 
 /// A warp's tile: 16 rows x 64 keys, 32 scores a lane.
 constexpr int kKeyBlocks = 8;
