@@ -120,7 +120,8 @@ Status trace_plan(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu
         message("cta = ", options.cta, " is none of the launch's ", plain.ctas, "; they count from 0"));
   }
   const gpu::TraceHooks& hooks = *plain.family->trace;
-  const std::int64_t first = options.record == 0 ? 0 : options.cta;
+  result.cta = options.cta >= 0 ? options.cta : plain.family == &gpu::kGemm ? plain.ctas - 1 : 0;
+  const std::int64_t first = options.record == 0 ? 0 : result.cta;
   const Layout layout{
       .ctas = options.record == 0 ? plain.ctas : std::min<std::int64_t>(options.record, plain.ctas - first),
       .strips = hooks.strips(plain.config),
@@ -195,7 +196,8 @@ Status validate(const TraceOptions& options) {
     return Status::invalid_value(
         message("capacity = ", options.capacity, " must lie in [1, ", kMostCapacity, "] marks a warp"));
   }
-  if (options.cta < 0) return Status::invalid_value(message("cta = ", options.cta, " must be 0 or more"));
+  if (options.cta < -1)
+    return Status::invalid_value(message("cta = ", options.cta, " must be -1 (one that is chosen) or more"));
   if (options.record < 0)
     return Status::invalid_value(message("record = ", options.record, " must be 0 (all CTAs) or more"));
   if (options.rounds < 0 || options.rounds > 10000)
