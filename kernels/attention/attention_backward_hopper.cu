@@ -439,11 +439,13 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
+      if (trace::played_quietly<kConfig.trace, Scheduler>(params.sheet, params, shared, lane)) return;
       Scheduler scheduler{{params.sheet}, params, shared, lane, {}};
       scheduler.start_trace(kConfig.consumers, lane == 0);
       scheduler.run();
       scheduler.finish_trace(kConfig.consumers);
     } else if (warp == 1) {
+      if (trace::played_quietly<kConfig.trace, Loader>(params.sheet, params, shared, lane)) return;
       Loader loader{{params.sheet}, params, shared, lane, {}, {}};
       loader.start_trace(kConfig.consumers + 1, lane == 0);
       loader.run();
@@ -466,10 +468,12 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     }
   } else {
     ptx::setmaxnreg_inc<kSplits && !kBiased ? 240 : 232>();
-    Consumer consumer{{params.sheet}, params, shared, warpgroup};
-    consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
-    consumer.run();
+    if (!trace::played_quietly<kConfig.trace, Consumer>(params.sheet, params, shared, warpgroup)) {
+      Consumer consumer{{params.sheet}, params, shared, warpgroup};
+      consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
+      consumer.run();
+      consumer.finish_trace(warpgroup);
+    }
     if constexpr (kConfig.converts_sums) convert_tail(params, shared, warpgroup);
-    consumer.finish_trace(warpgroup);
   }
 }

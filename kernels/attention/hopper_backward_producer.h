@@ -276,6 +276,7 @@ struct Loader : trace::Pen<kConfig.trace> {
         Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
 
     wait_free();
+    settle_marks(shared.items.full(0));
     mark(Mark::load, BackwardMarks::tiles, at.passed);
     const int stage = at.slot();
     if (lane == 0) {

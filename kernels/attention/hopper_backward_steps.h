@@ -40,6 +40,7 @@ __device__ __forceinline__ void take_turn(const Consumer& c) {
   if constexpr (kTurns) {
     c.mark_step(Mark::turn);
     ptx::named_barrier_sync(pipeline::kFirstBackwardTurnId + c.who, 2 * kWarpgroup);
+    c.settle_marks(c.shared.items.full(0));
   }
 }
 __device__ __forceinline__ void pass_turn(int who) {

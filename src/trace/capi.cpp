@@ -22,10 +22,6 @@ Status validated(const warploom_attention& call) {
   return validate_description(call);
 }
 
-/// CTAs that record, unless the request says it: attention's steps are marked so closely that only one does.
-template <typename Call>
-constexpr std::int64_t kRecord = std::is_same_v<Call, warploom_attention> ? 1 : 0;
-
 template <typename Call>
 Result<std::string> answer(const Call& call, const char* request_json) {
   if (Status status = validated(call); !status.ok()) return status;
@@ -36,8 +32,8 @@ Result<std::string> answer(const Call& call, const char* request_json) {
   options.capacity = fields.whole("capacity", options.capacity);
   options.rounds = static_cast<int>(std::clamp<std::int64_t>(fields.whole("rounds", 0), -1, 1 << 20));
   const Result<sim::Machine> machine = sim::find_machine(fields.text("machine", "h200"));
-  options.cta = fields.whole("cta", 0);
-  options.record = fields.whole("record", kRecord<Call>);
+  options.cta = fields.whole("cta", options.cta);
+  options.record = fields.whole("record", options.record);
   options.kernel = fields.text("kernel", "");
   const std::string detail = fields.text("detail", "steps");
   const bool compare = fields.flag("compare"), svg = fields.flag("svg"), perfetto = fields.flag("perfetto");
@@ -51,7 +47,7 @@ Result<std::string> answer(const Call& call, const char* request_json) {
 
   const Result<TracedRun> traced = traced_run(call, options);
   if (!traced.ok()) return traced.status();
-  const Result<Report> report = report_of(*traced, options.cta, compare);
+  const Result<Report> report = report_of(*traced, compare);
   if (!report.ok()) return report.status();
   const Result<sim::Window> window = sim::resolve(asked, report->run.timeline);
   if (!window.ok()) return window.status();
