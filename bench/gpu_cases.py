@@ -597,6 +597,8 @@ TRACES = {
         deterministic=True,
     ),
 }
+# Rows, columns and depth of traced products: tiles that consumers share, and whole tiles in turns.
+PRODUCT_TRACES = {"gemm-cooperative": (8192, 8192, 8192), "gemm-ping-pong": (65536, 2048, 512)}
 
 # The same of gpu_torch_checks.py.
 TORCH_CHECKS = (
@@ -674,6 +676,7 @@ DEVICE_TESTS = {
     "stmatrix": "tests/device/hopper_memory_test.cu",
     "cluster-multicast": "tests/device/hopper_memory_test.cu",
     "election-and-grid-wait": "tests/device/hopper_memory_test.cu",
+    "ring-copies": "tests/device/ring_copies_test.cu",
     "own-pipeline": "examples/cpp/own_pipeline/own_pipeline.cu",
 }
 
@@ -850,7 +853,14 @@ DECODES = {
 }
 # What the machine can do: bytes moved by a copy. The library's matrix product is measured beside ours.
 CEILINGS = {"copy-4GiB": ("torch",)}
-GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
+GEMM = (
+    "kernels/gemm/gemm_sm90.cu",
+    "kernels/gemm/gemm_few_rows.cu",
+    "src/gpu/gemm.cpp",
+    "src/gpu/gemm_plan.cpp",
+    "src/gpu/gemm_plan.h",
+    *HOST_FILES,
+)
 
 
 def _hopper_adds_bias(p: Problem) -> bool:
@@ -921,6 +931,7 @@ def all_items() -> list[Item]:
         Item("checks", f"trace-{name}", (*(HOPPER_BACKWARD if trace.backward else HOPPER_FORWARD), *TRACER))
         for name, trace in TRACES.items()
     ]
+    items += [Item("checks", f"trace-{name}", (*GEMM, *TRACER)) for name in PRODUCT_TRACES]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
     items += [Item("checks", f"ladder-{name}", sources) for name, sources in ladder_rungs().items()]
     for tool in SANITIZER_TOOLS:
@@ -941,6 +952,8 @@ def all_items() -> list[Item]:
         checked = [x for x in of_tool if x.sources[: len(FORWARD)] == FORWARD or x.name.endswith(MMA_ONLY)]
         items += checked if tool == "racecheck" else of_tool
         items.append(Item("sanitizer", f"{tool}/copies", ("tests/device/copies_test.cu",)))
+        if tool != "racecheck":
+            items += [Item("sanitizer", f"{tool}/{case}", GEMM) for case in gpu_gemm_cases.SANITIZED]
     # A peer that the machine does not have leaves its records out and makes nothing stale.
     for name, benchmark in BENCHMARKS.items():
         ours = ("warploom",) if benchmark.bias else ("warploom", "warploom-mma")

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "cli/runner.h"
 #include "cli/simulate_options.h"
 #include "cli/terminal.h"
+#include "cli/trace_rung.h"
 #include "trace/report.h"
 
 namespace warploom::cli {
@@ -26,6 +28,8 @@ struct Options {
   std::string op, pass = "forward";  // attention
   std::int64_t head_dim = 128;       // of a problem without a name
   std::string detail = "steps";
+  std::string rung_name;  // of the GEMM ladder
+  std::optional<Rung> rung;
   bool compare = false;
   trace::TraceOptions trace;
   RunOutput output;
@@ -38,6 +42,7 @@ Result<trace::TracedRun> trace_gemm(const Options& options, const Device& device
   if (!context.ok()) return context.status();
   GemmMemory memory(**gpu::driver());
   if (Status status = memory.fill(*gemm, device.ordinal); !status.ok()) return status;
+  if (options.rung) return trace_rung(*options.rung, memory.call(), options.trace);
   return trace::traced_run(memory.call(), options.trace);
 }
 
@@ -149,6 +154,11 @@ int trace_problem(Options options, bool gemm) {
   if (!name.ok()) return warploom::cli::report(name.status());
   options.name = *name;
   if (Status status = check_name(options.name, gemm); !status.ok()) return warploom::cli::report(status);
+  if (!options.rung_name.empty()) {
+    const Result<Rung> rung = find_rung(options.rung_name);
+    if (!rung.ok()) return warploom::cli::report(rung.status());
+    options.rung = *rung;
+  }
   const Result<sim::Machine> machine = sim::find_machine(options.machine);
   if (!machine.ok()) return warploom::cli::report(machine.status());
   options.trace.machine = *machine;
@@ -183,7 +193,8 @@ void add_kind(CLI::App& parent, bool gemm) {
   CLI::App* command =
       gemm ? add_command(parent, "gemm", "The matrix product's kernel",
                          "  warploom trace gemm gemm-8192x8192x8192-bf16 --compare --until 20000\n"
-                         "  warploom trace gemm gemm-65536x2048x512-bf16 --svg gemm.svg --perfetto gemm.json\n")
+                         "  warploom trace gemm gemm-65536x2048x512-bf16 --svg gemm.svg --perfetto gemm.json\n"
+                         "  warploom trace gemm gemm-4096x4096x4096-bf16 --rung cp-async --until 20000\n")
            : add_command(parent, "attention", "The attention kernels, forward and backward",
                          "  warploom trace attention hstu-uniform-B8-L4096-H4-D128-causal-bf16 --compare\n"
                          "  warploom trace attention --op softmax --head-dim 64 --pass backward --perfetto out.json\n"
@@ -192,6 +203,8 @@ void add_kind(CLI::App& parent, bool gemm) {
   add_device_option(*command, options->device);
   if (gemm) {
     problem->required();
+    command->add_option("--rung", options->rung_name, "A rung of the GEMM ladder instead of the kernel that is fastest")
+        ->type_name("NAME");
   } else {
     command->add_option("--pass", options->pass, "Which pass")->type_name("forward|backward")->capture_default_str();
     command->add_option("--op", options->op, "The operator, where no problem is named (hstu)")

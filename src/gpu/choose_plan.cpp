@@ -36,7 +36,8 @@ constexpr std::array kFamilies = {&kHopperForward,
                                   &kBackwardTableSums,
                                   &kBackwardTableTotals,
                                   &kMaskIntervals,
-                                  &kGemm};
+                                  &kGemm,
+                                  &kGemmFewRows};
 
 }  // namespace
 

@@ -98,6 +98,27 @@ Subject subject_of(const GemmConfig& config, const sim::Machine& machine, std::i
   return subject;
 }
 
+Subject subject_of(sim::Scheme scheme, int stages, int tile, int step, const sim::Machine& machine,
+                   std::int64_t steps) {
+  Subject subject;
+  if (scheme == sim::Scheme::specialized) subject.roles.push_back({"producer"});
+  for (int c = 0; c < 2; ++c) subject.roles.push_back({message("warpgroup ", c), kGemmProducts[0]});
+  subject.rings = {{"", stages}};
+  subject.products = {{0, {{"", 1}}}};
+  subject.steps_of_tile = steps;
+  subject.legend = {{'L', "load"}, {'i', "issue"}, {'E', "epilogue"}, {'M', "products"}};
+  sim::GemmScenario model;
+  model.machine = machine;
+  model.scheme = scheme;
+  model.k = steps * step;
+  model.stages = stages;
+  model.tile_m = model.tile_n = tile;
+  model.tile_k = step;
+  subject.model = model;
+  subject.differences = {"warpgroups that share a tile are one in the model"};
+  return subject;
+}
+
 Subject subject_of(const HopperForwardConfig& config, const sim::Machine& machine) {
   const bool softmax = config.score == ScoreKind::softmax;
   Subject subject = attention_subject(config.consumers, softmax, {"scheduler", "loader"});

@@ -54,6 +54,9 @@ struct Subject {
 
 /// Columns of A and B are the GEMM's K.
 Subject subject_of(const GemmConfig& config, const sim::Machine& machine, std::int64_t steps);
+/// One of the first rungs of the GEMM ladder: two warpgroups that share a tile, and a producer where the scheme is
+/// specialized.
+Subject subject_of(sim::Scheme scheme, int stages, int tile, int step, const sim::Machine& machine, std::int64_t steps);
 Subject subject_of(const HopperForwardConfig& config, const sim::Machine& machine);
 Subject subject_of(const HopperBackwardConfig& config, const sim::Machine& machine);
 Subject subject_of(const HopperBackwardPairConfig& config, const sim::Machine& machine);

@@ -24,8 +24,9 @@ constexpr std::size_t kMostBytes = std::size_t{8} << 30;
 /// Launches a plan's kernels with their scratch memory, plain or traced, and times them.
 class Launcher {
  public:
-  Launcher(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu::StreamHandle stream)
-      : plan_(plan), driver_(driver), device_(device), stream_(stream) {}
+  Launcher(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu::StreamHandle stream,
+           const KernelsElsewhere* elsewhere)
+      : plan_(plan), driver_(driver), device_(device), stream_(stream), elsewhere_(elsewhere) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
   ~Launcher() {
@@ -70,7 +71,8 @@ class Launcher {
     if (Status status = check(driver_.cuEventRecord(events_[0], stream_), "timing"); !status.ok()) return status;
     for (int n = 0; n < plan_.launch_count; ++n) {
       gpu::PlannedLaunch& planned = n == which ? marked : plan_.launches[static_cast<std::size_t>(n)];
-      const Result<const gpu::LoadedKernel*> kernel = gpu::loaded_kernel(planned, plan_.architecture, device_);
+      const Result<const gpu::LoadedKernel*> kernel =
+          elsewhere_ == nullptr ? gpu::loaded_kernel(planned, plan_.architecture, device_) : elsewhere_->load(planned);
       if (!kernel.ok()) return kernel.status();
       if (Status status = gpu::launch(**kernel, planned, stream_); !status.ok()) return status;
     }
@@ -88,6 +90,7 @@ class Launcher {
   const gpu::Driver& driver_;
   int device_;
   gpu::StreamHandle stream_;
+  const KernelsElsewhere* elsewhere_;
   gpu::EventHandle events_[2] = {};
   std::optional<gpu::Scratch> scratch_;
 };
@@ -121,7 +124,7 @@ Subject subject_of_launch(const gpu::PlannedLaunch& launch, const sim::Machine& 
 
 /// Traces one launch of a plan. The plan's device is current.
 Status trace_plan(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu::StreamHandle stream,
-                  const TraceOptions& options, TracedRun& result) {
+                  const TraceOptions& options, TracedRun& result, const KernelsElsewhere* elsewhere = nullptr) {
   const Result<int> found = marked_launch(plan, options.kernel);
   if (!found.ok()) return found.status();
   const int which = *found;
@@ -143,7 +146,7 @@ Status trace_plan(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu
     return Status::invalid_value(message("capacity = ", options.capacity, " for each of ", layout.ctas, " x ",
                                          layout.strips, " warps takes more than 8 GiB; ask for less"));
   }
-  Launcher launcher(plan, driver, device, stream);
+  Launcher launcher(plan, driver, device, stream, elsewhere);
   if (Status status = launcher.prepare(); !status.ok()) return status;
   const Result<gpu::Scratch> buffer = gpu::Scratch::allocate(driver, device, layout.bytes(), stream);
   if (!buffer.ok()) return buffer.status();
@@ -182,16 +185,21 @@ Status trace_plan(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, gpu
   if (!recording.ok()) return recording.status();
   result.recording = std::move(*recording);
 
+  if (elsewhere != nullptr) {
+    result.subject = elsewhere->subject;
+    return {};
+  }
   result.subject = subject_of_launch(plain, options.machine);
   result.subject.title = plain.family->variant(plain.config).name;
   return {};
 }
 
-template <typename Call>
-Result<TracedRun> traced(const Call& call, const TraceOptions& options) {
+/// `with_plan`: hands a plan and its driver to a function.
+template <typename Call, typename WithPlan>
+Result<TracedRun> traced(const Call& call, const TraceOptions& options, const WithPlan& with_plan) {
   if (Status status = validate(options); !status.ok()) return status;
   TracedRun result;
-  Status status = gpu::with_plan(call, [&](gpu::GpuPlan& plan, const gpu::Driver& driver) {
+  Status status = with_plan([&](gpu::GpuPlan& plan, const gpu::Driver& driver) {
     return trace_plan(plan, driver, call.device_index, static_cast<gpu::StreamHandle>(call.stream), options, result);
   });
   if (!status.ok()) return status;
@@ -223,11 +231,24 @@ Result<Level> parse_level(const std::string& name) {
 }
 
 Result<TracedRun> traced_run(const warploom_gemm& call, const TraceOptions& options) {
-  return traced(call, options);
+  return traced_run(call, nullptr, options);
+}
+
+Result<TracedRun> traced_run(const warploom_gemm& call, const std::function<bool(const gpu::GemmCandidate&)>& wanted,
+                             const TraceOptions& options) {
+  return traced(call, options, [&](const auto& body) { return gpu::with_plan(call, wanted, body); });
 }
 
 Result<TracedRun> traced_run(const warploom_attention& call, const TraceOptions& options) {
-  return traced(call, options);
+  return traced(call, options, [&](const auto& body) { return gpu::with_plan(call, body); });
+}
+
+Result<TracedRun> traced_run(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, const KernelsElsewhere& kernels,
+                             const TraceOptions& options) {
+  if (Status status = validate(options); !status.ok()) return status;
+  TracedRun result;
+  if (Status status = trace_plan(plan, driver, device, nullptr, options, result, &kernels); !status.ok()) return status;
+  return result;
 }
 
 }  // namespace warploom::trace

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
+#include "gpu/gemm_plan.h"
+#include "gpu/module.h"
 #include "sim/machine.h"
 #include "trace/recording.h"
 #include "trace/subject.h"
@@ -37,6 +40,20 @@ struct TracedRun {
 /// runtime_error for a call whose kernels have none, and what running the call returns.
 Result<TracedRun> traced_run(const warploom_gemm& call, const TraceOptions& options);
 Result<TracedRun> traced_run(const warploom_attention& call, const TraceOptions& options);
+
+/// The same of a product with the first of its candidates that `wanted` takes.
+Result<TracedRun> traced_run(const warploom_gemm& call, const std::function<bool(const gpu::GemmCandidate&)>& wanted,
+                             const TraceOptions& options);
+
+/// Kernels that are not the library's own.
+struct KernelsElsewhere {
+  std::function<Result<const gpu::LoadedKernel*>(const gpu::PlannedLaunch&)> load;
+  Subject subject;
+};
+
+/// The same of a plan whose launches are such kernels; its device is current.
+Result<TracedRun> traced_run(gpu::GpuPlan& plan, const gpu::Driver& driver, int device, const KernelsElsewhere& kernels,
+                             const TraceOptions& options);
 
 Status validate(const TraceOptions& options);
 

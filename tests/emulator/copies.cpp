@@ -297,6 +297,11 @@ After wait_stores(Thread& thread, const Instruction& instruction) {
   return After::next;
 }
 
+/// Memory here has no cache in front of it.
+After prefetch(Thread&, const Instruction&) {
+  return After::next;
+}
+
 }  // namespace
 
 bool decode_copies(const std::string& opcode, Instruction& instruction) {
@@ -308,6 +313,8 @@ bool decode_copies(const std::string& opcode, Instruction& instruction) {
   const auto has = [&opcode](const char* part) { return opcode.find(part) != std::string::npos; };
   if (const auto found = exact.find(opcode); found != exact.end()) {
     instruction.alone = found->second;
+  } else if (opcode.starts_with("cp.async.bulk.prefetch")) {
+    instruction.alone = prefetch;
   } else if (opcode.starts_with("cp.async.bulk.tensor") && has("mbarrier::complete_tx")) {
     instruction.alone = load_tensor;
     instruction.numbers[0] = has("multicast") ? 1 : 0;

@@ -213,14 +213,16 @@ def test_a_trace_that_lacks_something_is_refused() -> None:
             "lost": 0,
             "busy": dict.fromkeys(trace.lanes, 7),
         }
-        assert gpu_trace_checks.faults_of(trace, good) == [], name
-        assert gpu_trace_checks.faults_of(trace, good | {"lost": 3}) == ["3 marks lost"]
+        assert gpu_trace_checks.faults_of(trace.lanes, good) == [], name
+        assert gpu_trace_checks.faults_of(trace.lanes, good | {"lost": 3}) == ["3 marks lost"]
         late = {"checked": 500, "violations": ["K filling 2 was loaded too early"]}
-        assert gpu_trace_checks.faults_of(trace, good | {"order": late}) == late["violations"]
+        assert gpu_trace_checks.faults_of(trace.lanes, good | {"order": late}) == late["violations"]
         few = {"checked": 20, "violations": []}
-        assert "only 20 pairs" in gpu_trace_checks.faults_of(trace, good | {"order": few})[0]
+        assert "only 20 pairs" in gpu_trace_checks.faults_of(trace.lanes, good | {"order": few})[0]
         idle = good["busy"] | {trace.lanes[0]: 0}
-        assert gpu_trace_checks.faults_of(trace, good | {"busy": idle}) == [f"nothing on the lanes {trace.lanes[0]}"]
+        assert gpu_trace_checks.faults_of(trace.lanes, good | {"busy": idle}) == [
+            f"nothing on the lanes {trace.lanes[0]}"
+        ]
 
 
 def test_every_head_dimension_is_checked_in_both_places() -> None:
