@@ -75,12 +75,13 @@ def check(trace: Trace) -> tuple[list[str], float]:
     for name in names:
         tensors[name].fill_(float("nan"))
     answer = answer_of(call, kernel=trace.kernel, rounds=ROUNDS, compare=True)
+    timed = answer if trace.timed == "steps" else answer_of(call, detail=trace.timed, rounds=ROUNDS)
     faults = [f"{name} differs when traced" for name in names if not torch.equal(tensors[name], plain[name])]
     faults += faults_of(trace.lanes, answer)
     small = answer_of(call, kernel=trace.kernel, capacity=SMALL_CAPACITY)
     if small["lost"] == 0 or not any("marks were lost" in note for note in small["notes"]):
         faults.append("a strip of 50 marks lost none, or said nothing of it")
-    return faults + list(small["order"]["violations"]), float(answer["timing"]["slow_down_percent"])
+    return faults + list(small["order"]["violations"]), float(timed["timing"]["slow_down_percent"])
 
 
 def check_product(sizes: tuple[int, int, int]) -> tuple[list[str], float]:

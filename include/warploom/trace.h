@@ -9,7 +9,7 @@
  *
  * The request is a JSON object, all of whose fields may be left out (null: all of them are):
  *
- *   cta       the CTA to show (0)                    machine   of the model: "h200", or a file of warploom calibrate
+ *   cta       the CTA to show (-1: one is chosen)    machine   of the model: "h200", or a file of warploom calibrate
  *   record    CTAs that record, from cta on (1; 0: all of them, which slows the kernel down)
  *   kernel    of a call that runs several with marks: "keys", "dq" ("": the first)
  *   capacity  marks a warp has room for (16384)      compare   the simulator's run of the same work, row by row

@@ -71,6 +71,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     if constexpr (kConfig.turns && kConfig.consumers > 1) {
       mark_step(Mark::turn);
       ptx::named_barrier_sync(pipeline::kFirstTurnId + who, 2 * kWarpgroup);
+      settle_marks(shared.items.full(0));
     }
   }
   __device__ __forceinline__ void pass_turn() const {
@@ -303,6 +304,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
                                                                 lane, PrepareItem{params.backward.call});
       pen.finish_trace(kConfig.consumers);
     } else if (warp == 1) {
+      if (trace::played_quietly<kConfig.trace, KeyLoader>(params.sheet, params, shared, lane)) return;
       KeyLoader loader{{params.sheet}, params, shared, lane, {}, {}};
       loader.start_trace(kConfig.consumers + 1, lane == 0);
       loader.run();
@@ -315,6 +317,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     }
   } else {
     ptx::setmaxnreg_inc<kBudget.consumer>();
+    if (trace::played_quietly<kConfig.trace, Consumer>(params.sheet, params, shared, warpgroup)) return;
     Consumer consumer{{params.sheet}, params, shared, warpgroup};
     consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
     consumer.run();

@@ -16,6 +16,7 @@
 #include "attention/hopper_backward_shared.h"
 #include "attention/hopper_backward_steps.h"
 #include "attention/hopper_backward_sums.h"
+#include "attention/hopper_backward_tables.h"
 #include "attention/hopper_store.h"
 #include "geometry/wgmma_descriptor.h"
 #include "ptx/fence.h"
@@ -31,18 +32,18 @@ static_assert(kConfig.consumers == 2 && kKeys == 128 && (kQueries == 64 || kQuer
 static_assert(kConfig.head_dim <= (kQueries == 128 ? 64 : 128));
 static_assert(kConfig.stored_bias ? !kConfig.bias_float32 || kConfig.bias_rows : !kConfig.bias_gradient);
 static_assert(!kConfig.bias_gradient || kConfig.gradient_rows || (kConfig.bfloat16 && kConfig.accumulate_dq));
+static_assert(kConfig.table_bias ? !kConfig.stored_bias && !kConfig.clears_sums && kQueries == 64
+                                 : !kConfig.table_gradients);
 static_assert(kConfig.clears_sums ? kConfig.accumulate_dq && !kConfig.bias_gradient : !kConfig.converts_sums);
 
-/// Whether a gradient's tiles are those that dQ is computed from.
-constexpr bool kStoresTiles = kConfig.bias_gradient && !kConfig.gradient_rows;
 /// Whether what is invisible becomes 0 before it is rounded.
-constexpr bool kHidesScores = !kConfig.bfloat16 || kConfig.stored_bias;
+constexpr bool kHidesScores = !kConfig.bfloat16 || kBiased;
 
 constexpr int kDqGradientStep = kDqByRows ? 64 * kRowBytes : 0;  // bytes of dS from one consumer's part to the other's
 constexpr int kDqKeyStep = kDqByRows ? 0 : kDqColumns == 64 ? kKeys * kRowBytes : kDqColumns * 2;  // bytes of K
 
 /// Where registers are scarcest, addresses are computed where they are needed and not kept through the loop.
-constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128 || kConfig.bias_rows;
+constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128 || kConfig.bias_rows || kConfig.table_bias;
 
 __device__ __forceinline__ int thread_of_warpgroup() {
   return static_cast<int>(kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup;
@@ -97,19 +98,8 @@ struct Consumer : trace::Pen<kConfig.trace> {
   /// After the products with a score tile; in float16 every lane has read its exponents.
   __device__ __forceinline__ void release_scores(const ScoreRing::Cursor& tile) const {
     if (!kConfig.bfloat16 || threadIdx.x % kWarpgroup == 0) {
-      if constexpr (kStoresTiles) ptx::bulk_wait_group_read<0>();
       shared.scores.release(tile);
     }
-  }
-
-  /// This consumer's keys of a score tile to the bias's gradient, whose tile it is.
-  __device__ __forceinline__ void store_bias_gradient(const ScoreRing::Cursor& tile) const {
-    if (threadIdx.x % kWarpgroup >= 32) return;
-    const int buffer = tile.slot();
-    const volatile BiasTileNote& note = shared.bias_note(buffer, who);
-    const Work& work = shared.item(item_at.slot()).work;
-    store_panel(params, {static_cast<int>(work.first_row) + who * 64, note.row, note.head, work.sequence},
-                shared.score_tile(buffer) + who * kQueries * kRowBytes, threadIdx.x % 32);
   }
 
   /// gradient_rows: the warp's part of a tile, from its registers. first_key: of its 16, in the item.
@@ -136,7 +126,6 @@ struct Consumer : trace::Pen<kConfig.trace> {
     mark_step(Mark::wait_full, BackwardMarks::scores, before.passed);
     shared.scores.wait_full(before);
     mark_step(Mark::product, BackwardMarks::query_product, before.passed);
-    if constexpr (kStoresTiles) store_bias_gradient(before);
     float dq[kDqColumns / 2];
     if (!kConfig.bfloat16 && is_scaled(before.slot())) {
       // Part after part, each multiplied.
@@ -181,14 +170,10 @@ struct Consumer : trace::Pen<kConfig.trace> {
     if constexpr (!kConfig.bfloat16) {
       if (threadIdx.x % 32 == 0) shared.exponent(buffer, who * 4 + warp) = exponents.gradient;
     }
-    if constexpr (kStoresTiles) {
-      if (threadIdx.x % kWarpgroup == 0) {  // the stage will have been released
-        shared.bias_note(buffer, who).row = shared.bias_note(at.slot()).row;
-        shared.bias_note(buffer, who).head = shared.bias_note(at.slot()).head;
-      }
-    }
     publish_scores();
   }
+
+  __device__ __forceinline__ TablePart table_part() const { return {params, shared, item_at.slot(), at.slot()}; }
 
   /// The words of the keys that the warp's are among (for_each_visible).
   __device__ __forceinline__ const uint32* visible_of(int stage, int warp) const {
@@ -235,10 +220,16 @@ struct Consumer : trace::Pen<kConfig.trace> {
     const int first_bit = warp % 2 * 16;
     [[maybe_unused]] const int first_key = who * 64 + warp * 16;
     [[maybe_unused]] bool is_hiding = false;
+    [[maybe_unused]] const TablePart tables = table_part();
     if constexpr (kConfig.stored_bias) is_hiding = add_bias(*this, stage, first_key, is_masked, visible, first_bit, s);
-    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kConfig.stored_bias>(
+    if constexpr (kConfig.table_bias) is_hiding = add_tables(*this, tables, is_masked, s);
+    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kBiased>(
         params.backward.call, s, dp, shared.row_terms(stage), NegatedLseInPlace{shared.row_terms(stage)});
     PackedScores<kQueries> p, ds;
+    if (kConfig.table_bias && is_hiding) {
+      tables.hide(s);
+      tables.hide(dp);
+    }
     if constexpr (kConfig.stored_bias) {
       if (is_hiding) hide_masked(BiasTile::of(params.backward.call, here, stage), first_key, s, dp);
     }
@@ -246,6 +237,10 @@ struct Consumer : trace::Pen<kConfig.trace> {
       if (is_masked) hide_invisible(visible, first_bit, s, dp);
     }
     if constexpr (kConfig.gradient_rows) write_bias_gradient(stage, first_key, dp);
+    if constexpr (kConfig.table_gradients) {
+      tables.take(dp, tables.put_diagonals(dp));
+      tables.add_positions_gradient();
+    }
     if constexpr (!kConfig.bfloat16) {  // what is invisible must not decide the exponents
       if constexpr (!kConfig.softmax) fit_float16(flat(s), dv, exponents.probability);  // else at most 1
       fit_float16(flat(dp), dk, exponents.gradient);
@@ -313,12 +308,12 @@ struct Consumer : trace::Pen<kConfig.trace> {
     }
   }
 
-  /// Multiplies this consumer's keys by alpha / 2, a power of two, where they lie. dQ's factor lacks it then.
-  __device__ __forceinline__ void scale_keys() {
-    const float factor = 0.5f * params.backward.call.alpha;
+  /// Multiplies this consumer's rows of K or V by a power of two, where they lie. A barrier of its threads must follow.
+  template <int Dim>
+  __device__ __forceinline__ void scale_rows(uint32 tile, float factor) {
     const uint32 factors = ptx::pack<ptx::Bfloat16>(factor, factor);
-    const uint32 rows = shared.key() + who * 64 * kRowBytes;
-    constexpr int kPanels = geometry::panels_of(kConfig.head_dim);
+    const uint32 rows = tile + who * 64 * kRowBytes;
+    constexpr int kPanels = geometry::panels_of(Dim);
 #pragma unroll 4
     for (int i = threadIdx.x % kWarpgroup * geometry::kChunkBytes; i < 64 * kRowBytes;
          i += kWarpgroup * geometry::kChunkBytes) {
@@ -334,6 +329,11 @@ struct Consumer : trace::Pen<kConfig.trace> {
       }
     }
     ptx::fence_proxy_async_shared();
+  }
+  /// K by alpha / 2, which dQ's factor lacks then; V by the factor of a bias's gradient.
+  __device__ __forceinline__ void scale_residents() {
+    if constexpr (kConfig.scaled_key) scale_rows<kConfig.head_dim>(shared.key(), 0.5f * params.backward.call.alpha);
+    if constexpr (kConfig.scaled_value) scale_rows<kConfig.value_dim>(shared.value(), params.backward.bias_factor);
     ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);
   }
 
@@ -369,9 +369,9 @@ struct Consumer : trace::Pen<kConfig.trace> {
       exponents = {};
       mark_step(Mark::wait_full, BackwardMarks::residents, key_at.passed);
       shared.keys.wait_full(key_at);
-      if constexpr (kConfig.scaled_key) {
+      if constexpr (kConfig.scaled_key || kConfig.scaled_value) {
         mark_step(Mark::scores);
-        scale_keys();
+        scale_residents();
       }
       int dq_tile = step_of_form<true>(flags, 0);
       if constexpr (kConfig.clears_sums) ptx::mbarrier_wait(shared.clear_of(item_at.slot()), item_at.parity());
@@ -382,6 +382,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
         dq_tile = step_of_form<false>(flags, dq_tile);
       }
       if constexpr (kConfig.accumulate_dq) finish_dq(dq_tile);
+      if constexpr (kConfig.table_gradients) table_part().flush();
       shared.keys.release(key_at);
       key_at.advance();
     } else {
@@ -395,6 +396,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
 
   __device__ __forceinline__ void run() {
     if (who == kConfig.consumers - 1) pass_turn(who);
+    if constexpr (kConfig.table_gradients) table_part().clear();
     for (;; item_at.advance()) {
       mark(Mark::wait_full, BackwardMarks::items, item_at.passed);
       shared.items.wait_full(item_at);
@@ -416,11 +418,13 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   if (kConfig.accumulate_dq && (!kConfig.converts_sums || params.sums.queries.items() == 0)) ptx::launch_dependents();
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
-    // And the loader, and who clears or keeps the sums.
-    shared.items.init(kReaders + 32 * (1 + kConfig.bias_gradient + kConfig.clears_sums));
+    // And the loader, and who clears, keeps the sums or lays out tables.
+    shared.items.init(kReaders +
+                      32 * (1 + kConfig.bias_gradient + kStoresTiles + kConfig.clears_sums + kConfig.table_bias));
     shared.keys.init(kReaders, 32);
-    shared.tiles.init(1, kConfig.bias_rows ? 64 : 32);  // the loader's lanes, and the copies of each
-    shared.scores.init(kConfig.bfloat16 ? kConfig.consumers : kReaders, kReaders / 32);
+    // The loader's lanes, and the copies of each, or who lays out tables.
+    shared.tiles.init(1, kConfig.bias_rows ? 64 : 32 + kConfig.table_bias);
+    shared.scores.init(kConfig.bfloat16 ? kConfig.consumers + kStoresTiles : kReaders, kReaders / 32);
     ptx::mbarrier_init(shared.request, 1);
     ptx::mbarrier_init(shared.landing, 1);
     if constexpr (kConfig.clears_sums) {
@@ -431,15 +435,17 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   __syncthreads();
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == kConfig.consumers) {
-    ptx::setmaxnreg_dec<kSplits && !kConfig.stored_bias ? 24 : 40>();
+    ptx::setmaxnreg_dec<kSplits && !kBiased ? 24 : 40>();
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
+      if (trace::played_quietly<kConfig.trace, Scheduler>(params.sheet, params, shared, lane)) return;
       Scheduler scheduler{{params.sheet}, params, shared, lane, {}};
       scheduler.start_trace(kConfig.consumers, lane == 0);
       scheduler.run();
       scheduler.finish_trace(kConfig.consumers);
     } else if (warp == 1) {
+      if (trace::played_quietly<kConfig.trace, Loader>(params.sheet, params, shared, lane)) return;
       Loader loader{{params.sheet}, params, shared, lane, {}, {}};
       loader.start_trace(kConfig.consumers + 1, lane == 0);
       loader.run();
@@ -447,6 +453,12 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     } else if (kConfig.bias_gradient && warp == 2) {
       const Clearer clearer{params, shared, lane};
       clearer.run();
+    } else if (kStoresTiles && warp == 3) {
+      const GradientStorer storer{params, shared, lane};
+      storer.run();
+    } else if (kConfig.table_bias && warp == 2) {
+      TableLoader loader{params, shared, lane};
+      loader.run();
     } else if (kConfig.clears_sums && warp == 2) {
       const SumsKeeper keeper{params, shared, lane};
       keeper.run();
@@ -455,11 +467,13 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
       converter.run();
     }
   } else {
-    ptx::setmaxnreg_inc<kSplits && !kConfig.stored_bias ? 240 : 232>();
-    Consumer consumer{{params.sheet}, params, shared, warpgroup};
-    consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
-    consumer.run();
+    ptx::setmaxnreg_inc<kSplits && !kBiased ? 240 : 232>();
+    if (!trace::played_quietly<kConfig.trace, Consumer>(params.sheet, params, shared, warpgroup)) {
+      Consumer consumer{{params.sheet}, params, shared, warpgroup};
+      consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
+      consumer.run();
+      consumer.finish_trace(warpgroup);
+    }
     if constexpr (kConfig.converts_sums) convert_tail(params, shared, warpgroup);
-    consumer.finish_trace(warpgroup);
   }
 }

@@ -235,6 +235,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
   __device__ __forceinline__ void await_other(TileRing::Cursor at) {
     mark_step(Mark::wait_full, BackwardKeysMarks::handoffs + kOther, at.passed);
     ptx::named_barrier_sync(pipeline::kFirstHandoffFullId + kOther, 2 * kWarpgroup);
+    settle_marks(shared.items.full(0));
     clean(at);
     if constexpr (!kConfig.bfloat16) adapt_sums(shared.exponent(kOther));
   }
@@ -426,11 +427,13 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
                                                             PrepareItem{params.backward.call});
       pen.finish_trace(kConsumers);
     } else if (warp == 1) {
+      if (trace::played_quietly<kConfig.trace, Loader<0>>(params.sheet, params, shared, lane)) return;
       Loader<0> loader{{params.sheet}, params, shared, lane, {}, {}};
       loader.start_trace(kConsumers + 1, lane == 0);
       loader.run();
       loader.finish_trace(kConsumers + 1);
     } else if (warp == 2) {
+      if (trace::played_quietly<kConfig.trace, Loader<1>>(params.sheet, params, shared, lane)) return;
       Loader<1> loader{{params.sheet}, params, shared, lane, {}, {}};
       loader.start_trace(kConsumers + 2, lane == 0);
       loader.run();
@@ -439,11 +442,13 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   } else {
     ptx::setmaxnreg_inc<232>();
     if (warpgroup == 0) {
+      if (trace::played_quietly<kConfig.trace, Consumer<0>>(params.sheet, params, shared)) return;
       Consumer<0> consumer{{params.sheet}, params, shared};
       consumer.start_trace(0, threadIdx.x % kWarpgroup == 0);
       consumer.run();
       consumer.finish_trace(0);
     } else {
+      if (trace::played_quietly<kConfig.trace, Consumer<1>>(params.sheet, params, shared)) return;
       Consumer<1> consumer{{params.sheet}, params, shared};
       consumer.start_trace(1, threadIdx.x % kWarpgroup == 0);
       consumer.run();

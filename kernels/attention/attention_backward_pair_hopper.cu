@@ -141,7 +141,7 @@ struct ScoreConsumer : Consumer {
       }
       ptx::wgmma_commit_group();
     }
-    mark_step(Mark::wait_product, BackwardPairMarks::value_product, tiles - 1);
+    mark_step(starts ? Mark::idle : Mark::wait_product, BackwardPairMarks::value_product, tiles - 1);
     ptx::wgmma_wait_group<2>(dv);  // of the tile before
     if (!starts) release_both(shared.douts.empty(dout_at().before().slot()));
     [[maybe_unused]] NegatedLse<kQueries / 8> lse;
@@ -388,6 +388,19 @@ struct SumConsumer : Consumer {
   }
 };
 
+/// In a traced kernel's CTA that does not record: plays the consumer without marks (trace::played_quietly).
+template <typename Role>
+__device__ __forceinline__ bool consumed_quietly(const HopperBackwardParams& params, const Shared& shared) {
+  if constexpr (kConfig.trace != trace::Level::off) {
+    if (!trace::records(params.sheet)) {
+      Role consumer{{{params.sheet, false}, params, shared}};
+      consumer.run();
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace warploom
 
 extern "C" __global__ void __cluster_dims__(warploom::kClusterCtas, 1, 1) __launch_bounds__(warploom::kThreads, 1)
@@ -427,29 +440,37 @@ extern "C" __global__ void __cluster_dims__(warploom::kClusterCtas, 1, 1) __laun
                                                                 TakesForCluster{shared});
       pen.finish_trace(kConsumers);
     } else if (warp == 1) {
-      Loader<0> loader{{params.sheet}, params, shared, lane, {}, {}};
-      loader.start_trace(kConsumers + 1, lane == 0);
-      loader.run();
-      loader.finish_trace(kConsumers + 1);
+      if (!trace::played_quietly<kConfig.trace, Loader<0>>(params.sheet, params, shared, lane)) {
+        Loader<0> loader{{params.sheet}, params, shared, lane, {}, {}};
+        loader.start_trace(kConsumers + 1, lane == 0);
+        loader.run();
+        loader.finish_trace(kConsumers + 1);
+      }
     } else if (warp == 2) {
-      Loader<1> loader{{params.sheet}, params, shared, lane, {}, {}};
-      loader.start_trace(kConsumers + 2, lane == 0);
-      loader.run();
-      loader.finish_trace(kConsumers + 2);
+      if (!trace::played_quietly<kConfig.trace, Loader<1>>(params.sheet, params, shared, lane)) {
+        Loader<1> loader{{params.sheet}, params, shared, lane, {}, {}};
+        loader.start_trace(kConsumers + 2, lane == 0);
+        loader.run();
+        loader.finish_trace(kConsumers + 2);
+      }
     }
   } else {
     if (warpgroup == 0) {
       ptx::setmaxnreg_inc<240>();
-      ScoreConsumer consumer{{{params.sheet}, params, shared}};
-      consumer.start_trace(0, threadIdx.x % kWarpgroup == 0);
-      consumer.run();
-      consumer.finish_trace(0);
+      if (!consumed_quietly<ScoreConsumer>(params, shared)) {
+        ScoreConsumer consumer{{{params.sheet}, params, shared}};
+        consumer.start_trace(0, threadIdx.x % kWarpgroup == 0);
+        consumer.run();
+        consumer.finish_trace(0);
+      }
     } else {
       ptx::setmaxnreg_inc<224>();
-      SumConsumer consumer{{{params.sheet}, params, shared}};
-      consumer.start_trace(1, threadIdx.x % kWarpgroup == 0);
-      consumer.run();
-      consumer.finish_trace(1);
+      if (!consumed_quietly<SumConsumer>(params, shared)) {
+        SumConsumer consumer{{{params.sheet}, params, shared}};
+        consumer.start_trace(1, threadIdx.x % kWarpgroup == 0);
+        consumer.run();
+        consumer.finish_trace(1);
+      }
     }
   }
   ptx::cluster_arrive_relaxed();  // nobody leaves while its memory is written or its barriers are arrived on

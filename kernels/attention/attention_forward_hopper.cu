@@ -172,6 +172,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     if constexpr (kConfig.turns && kConfig.consumers > 1) {
       mark_step(Mark::turn);
       ptx::named_barrier_sync(own_turn, 2 * kWarpgroup);
+      settle_marks(shared.items.full(0));
     }
   }
   __device__ __forceinline__ void pass_turn() const {
@@ -469,11 +470,13 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
+      if (trace::played_quietly<kConfig.trace, Scheduler>(params.sheet, params, shared, lane)) return;
       Scheduler scheduler{{params.sheet}, params, shared, lane, {}, {}};
       scheduler.start_trace(kConfig.consumers, lane == 0);
       scheduler.run();
       scheduler.finish_trace(kConfig.consumers);
     } else if (warp == 1) {
+      if (trace::played_quietly<kConfig.trace, Loader>(params.sheet, params, shared, lane)) return;
       Loader loader{{params.sheet}, params, shared, lane, {}, {}, {}};
       loader.start_trace(kConfig.consumers + 1, lane == 0);
       loader.run();
@@ -486,6 +489,19 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     const int next = warpgroup + 1 == kConfig.consumers ? 0 : warpgroup + 1;
     // By shuffle, or the compiler computes it again wherever it is needed.
     const uint32 shared_low = __shfl_sync(kAllLanes, geometry::descriptor_low(shared.address), 0);
+    if constexpr (kConfig.trace != trace::Level::off) {
+      if (!trace::records(params.sheet)) {
+        Consumer quiet{{params.sheet, false},
+                       params.call,
+                       shared,
+                       warpgroup,
+                       ptx::in_register(threadIdx.x % kWarpgroup == 0),
+                       ptx::in_register(pipeline::kFirstTurnId + warpgroup),
+                       ptx::in_register(pipeline::kFirstTurnId + next),
+                       shared_low};
+        return quiet.run();
+      }
+    }
     Consumer consumer{{params.sheet},
                       params.call,
                       shared,

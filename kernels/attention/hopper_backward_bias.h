@@ -2,8 +2,8 @@
 //
 // The loader brings a (query, key) tile of R with each tile of Q and dO, by TMA or as hopper_backward_bias_rows.h does,
 // and every warp reads the part beside its keys, transposed. dS is multiplied by what dR lacks before it is rounded, so
-// that the score tile that dQ is computed from is the gradient's tile too: TMA stores it as it lies. What no query tile
-// holds is cleared by a warp of the producer.
+// that the score tile that dQ is computed from is the gradient's tile too: a warp of the producer has TMA store it as
+// it lies. What no query tile holds is cleared by another one.
 #pragma once
 
 #include "attention/bias_key_rows.h"
@@ -95,7 +95,19 @@ __device__ __forceinline__ void for_each_bias(const BiasTile& tile, int first_ke
   }
 }
 
-/// s becomes what the biased score function takes (backward_score.h). Whether some R of the warp is -inf.
+/// Whether some R of the warp is -inf.
+__device__ __forceinline__ bool hides_some(BiasPair least) {
+  const float2 smallest = values_of(least);
+  return __any_sync(kAllLanes, smallest.x == ptx::minus_infinity() || smallest.y == ptx::minus_infinity());
+}
+__device__ __forceinline__ bool hides_some(const BiasTile& tile, int first_key) {
+  BiasPair least{};
+  for_each_bias(tile, first_key, [&](int, int, BiasPair pair) { least = smaller_of(least, pair); });
+  return hides_some(least);
+}
+
+/// s becomes what the biased score function takes (backward_score.h). Looks: whether some R of the warp is -inf.
+template <bool Looks>
 __device__ __forceinline__ bool add_bias(const AttentionCall& call, const BiasTile& tile, int first_key,
                                          TransposedScores<kQueries>& s) {
   BiasedScale scale = biased_scale<kConfig.softmax>(call);
@@ -103,13 +115,12 @@ __device__ __forceinline__ bool add_bias(const AttentionCall& call, const BiasTi
   BiasPair least{};
   for_each_bias(tile, first_key, [&](int k, int i, BiasPair pair) {
     const float2 r = values_of(pair);
-    least = smaller_of(least, pair);
+    if constexpr (Looks) least = smaller_of(least, pair);
     float(&s_pair)[2] = pair_of(s, k, i);
-    s_pair[0] = scale.of(s_pair[0], r.x);
-    s_pair[1] = scale.of(s_pair[1], r.y);
+    s_pair[0] = kConfig.scaled_key ? fmaf(r.x, scale.of_bias, s_pair[0]) : scale.of(s_pair[0], r.x);
+    s_pair[1] = kConfig.scaled_key ? fmaf(r.y, scale.of_bias, s_pair[1]) : scale.of(s_pair[1], r.y);
   });
-  const float2 smallest = values_of(least);
-  return __any_sync(kAllLanes, smallest.x == ptx::minus_infinity() || smallest.y == ptx::minus_infinity());
+  return Looks && hides_some(least);
 }
 
 /// P or dS of what R = -inf hides becomes 0.
@@ -148,20 +159,18 @@ struct GradientPlace {
   int column, row, head, sequence;
 };
 
-/// The same by ordinary stores, where a box will not do: rows [begin, end) of a tile at `place`, as far as they exist.
-/// panel: the tile's in shared memory, of 64 columns; 0: zeros. One warp.
-__device__ __forceinline__ void store_rows(const BiasCall& gradient, const GradientPlace& place, int begin, int end,
-                                           uint32 panel, int lane) {
+/// A panel of a tile by ordinary stores, where a box will not do: its rows as far as they exist. One warp.
+__device__ __forceinline__ void store_rows(const BiasCall& gradient, const GradientPlace& place, uint32 panel,
+                                           int lane) {
   constexpr int kElementBytes = 2;
   const long long first = place.sequence * gradient.batch_stride + place.head * gradient.head_stride + place.column;
   const int chunk = lane % geometry::kPanelChunks;
   if (place.column + chunk * geometry::kChunkValues >= gradient.num_columns) return;
 #pragma unroll 1
-  for (int r = begin + lane / geometry::kPanelChunks; r < end; r += 32 / geometry::kPanelChunks) {
+  for (int r = lane / geometry::kPanelChunks; r < kQueries; r += 32 / geometry::kPanelChunks) {
     const long long row = place.row + r;
     if (row < 0 || row >= gradient.num_rows) continue;
-    uint4 values = {0, 0, 0, 0};
-    if (panel != 0) values = ptx::load_shared_16(panel + geometry::swizzled_offset(kQueries, r, chunk));
+    const uint4 values = ptx::load_shared_16(panel + geometry::swizzled_offset(kQueries, r, chunk));
     *reinterpret_cast<uint4*>(static_cast<char*>(gradient.values) +
                               (first + row * gradient.row_stride) * kElementBytes + chunk * geometry::kChunkBytes) =
         values;
@@ -173,7 +182,7 @@ __device__ __forceinline__ void store_rows(const BiasCall& gradient, const Gradi
 __device__ __forceinline__ void store_panel(const HopperBackwardParams& params, const GradientPlace& place,
                                             uint32 panel, int lane) {
   if (place.row < 0) {  // where a box may not begin
-    store_rows(params.backward.bias_gradient, place, 0, kQueries, panel, lane);
+    store_rows(params.backward.bias_gradient, place, panel, lane);
     __syncwarp();
   } else if (lane == 0 && place.column < params.backward.bias_gradient.num_columns) {
     ptx::tma_store<4>(&params.bias_gradient, panel, {place.column, place.row, place.head, place.sequence},
@@ -182,15 +191,56 @@ __device__ __forceinline__ void store_panel(const HopperBackwardParams& params, 
   }
 }
 
+/// The warp that stores the score tiles, which are the gradient's: beside the products, a consumer's warp would keep
+/// the others waiting.
+struct GradientStorer {
+  const HopperBackwardParams& params;
+  const Shared& shared;
+  const int lane;
+
+  __device__ __forceinline__ void store(const Work& work, QueryTile tile, int buffer) const {
+    const int row = bias_row_of_query(params.backward.bias_gradient, work) + tile.number * kQueries;
+    const int head = work.head * params.backward.call.heads_per_key_head + tile.head;
+#pragma unroll 1
+    for (int column = 0; column < kKeys; column += geometry::kPanelColumns) {
+      store_panel(params, {static_cast<int>(work.first_row) + column, row, head, work.sequence},
+                  shared.score_tile(buffer) + column * kQueries * 2, lane);
+    }
+  }
+
+  __device__ __forceinline__ void run() const {
+    ScoreRing::Cursor at;
+#pragma unroll 1
+    for (ItemRing::Cursor item_at;; item_at.advance()) {
+      shared.items.wait_full(item_at);
+      const Item& item = shared.item(item_at.slot());
+      if (item.is_end) break;
+      const auto walk = Masking::walk(params.backward.call, item);
+#pragma unroll 1
+      for (QueryTile tile = walk.next({-1, 0}); tile.number >= 0; tile = walk.next(tile), at.advance()) {
+        shared.scores.wait_full(at);
+        store(item.work, tile, at.slot());
+        if (lane == 0) {
+          ptx::bulk_wait_group_read<0>();
+          shared.scores.release(at);
+        }
+        __syncwarp();
+      }
+      shared.items.release(item_at);
+    }
+    if (lane == 0) ptx::bulk_wait_group<0>();
+  }
+};
+
 /// The warp that clears what of the gradient's columns of an item no query tile holds.
 struct Clearer {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int lane;
 
-  /// Rows [begin, end) of a head, counted as the gradient's. Boxes may pass the last row, not begin before the first
-  /// one.
-  __device__ __forceinline__ void clear(const Item& item, int head, int begin, int end, bool is_last) const {
+  /// Rows [begin, end) of a head, counted as the gradient's. By ordinary stores: TMA's would keep the loads of tiles
+  /// waiting behind them.
+  __device__ __forceinline__ void clear(const Item& item, int head, int begin, int end) const {
     const BiasCall& gradient = params.backward.bias_gradient;
     const Work& work = item.work;
     if constexpr (kConfig.gradient_rows) {
@@ -202,16 +252,16 @@ struct Clearer {
       for (int i = lane; i < (end - begin) * kChunks; i += 32) clear_chunk(part, i / kChunks, i % kChunks, row_bytes);
       return;
     }
-    const int odd = is_last ? 0 : (end - begin) % kQueries;
-#pragma unroll 1
-    for (int column = 0; column < kKeys; column += geometry::kPanelColumns) {
-      GradientPlace place{static_cast<int>(work.first_row) + column, begin, head, work.sequence};
-      store_rows(gradient, place, 0, odd, 0, lane);
-#pragma unroll 1
-      for (place.row += odd; place.row < end; place.row += kQueries) {
-        store_panel(params, place, shared.address + kMap.zeros, lane);
-      }
-    }
+    constexpr int kChunks = kKeys * 2 / geometry::kChunkBytes, kRowsAtOnce = 32 / kChunks;
+    const long long column = work.first_row + lane % kChunks * geometry::kChunkValues;
+    if (column >= gradient.num_columns) return;
+    int left = geometry::min_of(end, static_cast<int>(gradient.num_rows)) - (begin + lane / kChunks);
+    char* to =
+        static_cast<char*>(gradient.values) + 2 * (work.sequence * gradient.batch_stride + head * gradient.head_stride +
+                                                   (begin + lane / kChunks) * gradient.row_stride + column);
+    const long long step = 2 * kRowsAtOnce * gradient.row_stride;
+#pragma unroll 4
+    for (; left > 0; left -= kRowsAtOnce, to += step) __stcs(reinterpret_cast<uint4*>(to), uint4{0, 0, 0, 0});
   }
 
   __device__ __forceinline__ void clear(const Item& item) const {
@@ -230,20 +280,14 @@ struct Clearer {
 #pragma unroll 1
       for (; tile.number >= 0 && tile.head == head; tile = walk.next(tile)) {
         const int row = first + tile.number * kQueries;
-        if (done < row) clear(item, query_head, done, geometry::min_of(row, rows), row >= rows);
+        if (done < row) clear(item, query_head, done, geometry::min_of(row, rows));
         done = geometry::max_of(row + kQueries, done);
       }
-      if (done < rows) clear(item, query_head, done, rows, true);
+      if (done < rows) clear(item, query_head, done, rows);
     }
   }
 
   __device__ __forceinline__ void run() const {
-    constexpr int kBytes = kConfig.gradient_rows ? 0 : geometry::tile_bytes(kQueries, geometry::kPanelColumns);
-    for (int i = lane * geometry::kChunkBytes; i < kBytes; i += 32 * geometry::kChunkBytes) {
-      ptx::store_shared_16(shared.address + kMap.zeros + i, uint4{0, 0, 0, 0});
-    }
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
     for (ItemRing::Cursor at;; at.advance()) {
       shared.items.wait_full(at);
       const Item& item = shared.item(at.slot());
@@ -251,7 +295,6 @@ struct Clearer {
       clear(item);
       shared.items.release(at);
     }
-    if (lane == 0) ptx::bulk_wait_group<0>();
   }
 };
 

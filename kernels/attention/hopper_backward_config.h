@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention/backward_config.h"
+#include "attention/bucketed_layout.h"
 #include "geometry/host_device.h"
 #include "geometry/swizzle.h"
 #include "pipeline/trace_records.h"
@@ -40,7 +41,12 @@ struct HopperBackwardConfig {
   trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
   /// The sums for dQ are cleared beside the products, by a warp of the producer, else before.
   bool clears_sums = false;
-  bool converts_sums = false;  ///< clears_sums: and become dQ there, by another one, else afterwards
+  bool converts_sums = false;    ///< clears_sums: and become dQ there, by another one, else afterwards
+  bool table_bias = false;       ///< bucketed: a warp of the producer lays out what a tile needs of its tables
+  bool table_gradients = false;  ///< and sums for their gradients are added in global memory
+  /// HSTU, bias_gradient by tiles, whose factor is a power of two: V is multiplied by it where it lies, so that dP and
+  /// dS have it, and not every slope.
+  bool scaled_value = false;
 };
 
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
@@ -82,6 +88,17 @@ struct BiasTileNote {
   int row, head;
 };
 
+/// Bytes of what hopper_backward_tables.h keeps of an item's keys, of a tile of queries beside them, and a warp.
+WARPLOOM_HD constexpr int key_buckets_bytes(int keys) {
+  return 4 * (kMostTimes + 3) + 9 * keys;
+}
+WARPLOOM_HD constexpr int query_buckets_bytes(int keys, int queries) {
+  return 2 * 4 * window_pitch(keys, queries) + 12 * queries + 4 * keys / 16 + 16;
+}
+WARPLOOM_HD constexpr int table_sums_bytes(int queries) {
+  return 4 * 32 * 32 + 4 * 32 * queries / 8 + 4 * 6 * 32 + 16;
+}
+
 /// Byte offsets in dynamic shared memory, whose base is a multiple of 1024.
 struct HopperBackwardSharedMap {
   int key = 0;
@@ -95,7 +112,6 @@ struct HopperBackwardSharedMap {
   int bias = 0;            ///< one (query, key) tile of R a stage; bias_rows: with room for what rows begin after
   int bias_bytes = 0;      ///< of one stage
   int bias_row_bytes = 0;  ///< bias_rows: from row to row
-  int zeros = 0;           ///< tiles of a gradient: a panel of one, for the places that nothing is visible in
   /// Of each query the factor 1 / divisor, or softmax's lse log2(e); then softmax's -delta, of each pair of queries
   /// twice: the four values of an accumulator.
   int row_terms = 0;
@@ -107,9 +123,14 @@ struct HopperBackwardSharedMap {
   int exponents = 0;        ///< float16: of each warp's part of a dS tile the power of two that it was divided by
   int sums = 0;             ///< converts_sums: a tile of dQ's sums on its way
   int converted = 0;        ///< and the Work that it belongs to
-  int bias_notes = 0;       ///< bias_gradient: one BiasTileNote a stage, then one a score tile and consumer
+  int bias_notes = 0;       ///< gradient_rows: one BiasTileNote a stage
   int bias_shifts = 0;      ///< bias_rows: of each stage the bytes from a multiple of 16 to the tile's first row
   int items = 0;            ///< kBackwardItemSlots, item_bytes each
+  int tables = 0;           ///< table_bias: BucketedTables,
+  int table_items = 0;      ///< a KeyBuckets an item slot,
+  int table_tiles = 0;      ///< a QueryBuckets a stage,
+  int table_tile_bytes = 0;
+  int table_sums = 0;  ///< and for gradients a TableSums a consumers' warp
   int bytes = 0;
   static constexpr int item_bytes = 160;
   static constexpr int work_bytes = 96;
@@ -130,9 +151,7 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.bias = map.scores + 2 * map.score_bytes;
   map.bias_row_bytes = config.bias_rows ? config.key_rows * (config.bias_float32 ? 4 : 2) + geometry::kChunkBytes : 0;
   map.bias_bytes = config.bias_rows ? config.query_rows * map.bias_row_bytes : config.stored_bias ? map.score_bytes : 0;
-  map.zeros = map.bias + config.stages * map.bias_bytes;
-  const bool stores_tiles = config.bias_gradient && !config.gradient_rows;
-  map.sums = map.zeros + (stores_tiles ? geometry::tile_bytes(config.query_rows, geometry::kPanelColumns) : 0);
+  map.sums = map.bias + config.stages * map.bias_bytes;
   const int sums_bytes = config.query_rows * config.head_dim * static_cast<int>(sizeof(float));
   map.row_terms = map.sums + (config.converts_sums ? sums_bytes : 0);
   map.visible = map.row_terms + config.stages * map.row_terms_bytes;
@@ -142,12 +161,18 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.exponents = map.notes + config.stages * static_cast<int>(sizeof(QueryTileNote));
   const int warps = config.bfloat16 ? 0 : 4 * config.consumers;
   map.bias_notes = map.exponents + 2 * warps * static_cast<int>(sizeof(int));
-  const int bias_notes = config.bias_gradient ? config.stages + 2 * config.consumers : 0;
+  const int bias_notes = config.gradient_rows ? config.stages : 0;
   map.bias_shifts = map.bias_notes + bias_notes * static_cast<int>(sizeof(BiasTileNote));
   const int bias_shifts = config.bias_rows ? config.stages : 0;
   map.items = (map.bias_shifts + bias_shifts * static_cast<int>(sizeof(int)) + 15) / 16 * 16;
   map.converted = map.items + kBackwardItemSlots * map.item_bytes;
-  map.bytes = map.converted + (config.converts_sums ? map.work_bytes : 0);
+  map.tables = map.converted + (config.converts_sums ? map.work_bytes : 0);
+  map.table_items = map.tables + (config.table_bias ? kBucketedTablesBytes : 0);
+  map.table_tiles = map.table_items + (config.table_bias ? kBackwardItemSlots * key_buckets_bytes(config.key_rows) : 0);
+  map.table_tile_bytes = config.table_bias ? query_buckets_bytes(config.key_rows, config.query_rows) : 0;
+  map.table_sums = map.table_tiles + config.stages * map.table_tile_bytes;
+  const int part_warps = config.table_bias ? config.key_rows / 16 : 0;
+  map.bytes = map.table_sums + part_warps * table_sums_bytes(config.query_rows);
   return map;
 }
 

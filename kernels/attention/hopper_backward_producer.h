@@ -240,7 +240,7 @@ struct Loader : trace::Pen<kConfig.trace> {
                          ptx::kEvictFirst);
       }
     }
-    if constexpr (kConfig.bias_gradient) {
+    if constexpr (kConfig.gradient_rows) {
       shared.bias_note(stage).row = row;
       shared.bias_note(stage).head = head;
     }
@@ -272,10 +272,11 @@ struct Loader : trace::Pen<kConfig.trace> {
     const bool is_short = rows < kQueries;
     // R has something beside rows that do not exist, too, which must not count.
     const bool is_whole =
-        !(kConfig.stored_bias && is_short) &&
+        !((kConfig.stored_bias || kConfig.table_bias) && is_short) &&
         Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
 
     wait_free();
+    settle_marks(shared.items.full(0));
     mark(Mark::load, BackwardMarks::tiles, at.passed);
     const int stage = at.slot();
     if (lane == 0) {

@@ -148,6 +148,13 @@ __device__ __forceinline__ float (&pair_of(float (&s)[1][Blocks][4], int k, int 
 
 /// What is invisible becomes 0.
 template <int Blocks>
+__device__ __forceinline__ void hide_invisible(const uint32* visible, int first_bit, float (&s)[1][Blocks][4]) {
+  for_each_visible<8 * Blocks>(visible, first_bit, [&](int k, int i, uint32 mask) {
+    if ((mask & 1) == 0) pair_of(s, k, i)[0] = 0;
+    if ((mask >> 16) == 0) pair_of(s, k, i)[1] = 0;
+  });
+}
+template <int Blocks>
 __device__ __forceinline__ void hide_invisible(const uint32* visible, int first_bit, float (&s)[1][Blocks][4],
                                                float (&dp)[1][Blocks][4]) {
   for_each_visible<8 * Blocks>(visible, first_bit, [&](int k, int i, uint32 mask) {

@@ -87,10 +87,6 @@ struct Shared {
   __device__ __forceinline__ volatile BiasTileNote& bias_note(int stage) const {
     return reinterpret_cast<volatile BiasTileNote*>(bytes + kMap.bias_notes)[stage];
   }
-  /// Of a score tile, a consumer's copy.
-  __device__ __forceinline__ volatile BiasTileNote& bias_note(int buffer, int consumer) const {
-    return bias_note(kConfig.stages + buffer * kConfig.consumers + consumer);
-  }
   __device__ __forceinline__ volatile int& bias_shift(int stage) const {
     return reinterpret_cast<volatile int*>(bytes + kMap.bias_shifts)[stage];
   }
@@ -107,12 +103,13 @@ struct Shared {
   __device__ __forceinline__ uint32 bias(int stage) const { return address + kMap.bias + stage * kMap.bias_bytes; }
 };
 
-/// A consumer's warp has read a stage; the loader waits until all have.
+/// A consumer's warp has read a stage; the loader, and who lays out tables, wait until all have.
+constexpr int kFreeThreads = kThreads - kWarpgroup + 32 * (1 + kConfig.table_bias);
 __device__ __forceinline__ void free_barrier_arrive(int stage) {
-  ptx::named_barrier_arrive(pipeline::kFirstStageId + stage, kThreads - kWarpgroup + 32);
+  ptx::named_barrier_arrive(pipeline::kFirstStageId + stage, kFreeThreads);
 }
 __device__ __forceinline__ void free_barrier_sync(int stage) {
-  ptx::named_barrier_sync(pipeline::kFirstStageId + stage, kThreads - kWarpgroup + 32);
+  ptx::named_barrier_sync(pipeline::kFirstStageId + stage, kFreeThreads);
 }
 
 }  // namespace warploom

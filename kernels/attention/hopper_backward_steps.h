@@ -10,6 +10,7 @@
 #include "attention/hopper_backward_bias.h"
 #include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
+#include "attention/hopper_backward_tables.h"
 #include "geometry/wgmma_descriptor.h"
 #include "ptx/registers.h"
 #include "ptx/wgmma.h"
@@ -20,6 +21,12 @@ namespace warploom {
 /// end are zeros of K's, and not added.
 constexpr bool kDqByRows = kQueries == 128;
 constexpr int kDqColumns = kDqByRows ? kConfig.head_dim : kConfig.head_dim > geometry::kPanelColumns ? 64 : 32;
+
+/// Whether scores have something added.
+constexpr bool kBiased = kConfig.stored_bias || kConfig.table_bias;
+
+/// Whether a gradient's tiles are those that dQ is computed from.
+constexpr bool kStoresTiles = kConfig.bias_gradient && !kConfig.gradient_rows;
 
 /// Whether these steps are the kernel's.
 constexpr bool kOverlaps = kConfig.bfloat16 && kConfig.accumulate_dq && !kConfig.gradient_rows && !kConfig.bias_float32;
@@ -33,6 +40,7 @@ __device__ __forceinline__ void take_turn(const Consumer& c) {
   if constexpr (kTurns) {
     c.mark_step(Mark::turn);
     ptx::named_barrier_sync(pipeline::kFirstBackwardTurnId + c.who, 2 * kWarpgroup);
+    c.settle_marks(c.shared.items.full(0));
   }
 }
 __device__ __forceinline__ void pass_turn(int who) {
@@ -47,7 +55,7 @@ struct StepOperands {
   static __device__ __forceinline__ StepOperands of(const Consumer& c) {
     const Shared& shared = c.shared;
     uint32 base = shared.address;
-    if constexpr (kDqByRows || kConfig.bias_rows)
+    if constexpr (kDqByRows || kConfig.bias_rows || kConfig.table_bias)
       base = ptx::opaque(base);  // addresses are computed here and not kept: registers
     const int stage = c.at.slot();
     return {geometry::descriptor_low(base + kMap.key + c.who * 64 * kRowBytes),
@@ -100,7 +108,10 @@ __device__ __forceinline__ void end_dq(Consumer& c, float (&dq)[kDqColumns / 2],
 }
 
 /// HSTU: dS takes the factor that the bias's gradient has, whose tile it is.
-constexpr bool kScalesSlopes = kConfig.bias_gradient && !kConfig.gradient_rows && !kConfig.softmax;
+constexpr bool kScalesSlopes =
+    kConfig.bias_gradient && !kConfig.gradient_rows && !kConfig.softmax && !kConfig.scaled_value;
+/// Whether R = -inf is looked for only where a score is far down, which makes HSTU's form the exact one.
+constexpr bool kLooksLate = kSplits && !kConfig.softmax;
 
 /// R to the scores (hopper_backward_bias.h). HSTU's form, exact or not, must not depend on an R that is invisible: such
 /// scores become 0.
@@ -108,16 +119,24 @@ template <typename Consumer>
 __device__ __forceinline__ bool add_bias(const Consumer& c, int stage, int first_key, bool is_masked,
                                          const uint32* visible, int first_bit, TransposedScores<kQueries>& s) {
   const AttentionCall& call = c.params.backward.call;
-  const bool is_hiding = add_bias(call, BiasTile::of(call, c.shared, stage), first_key, s);
-  if (!kConfig.softmax && is_masked) {
-    for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
-      if ((mask & 1) == 0) pair_of(s, k, i)[0] = 0;
-      if ((mask >> 16) == 0) pair_of(s, k, i)[1] = 0;
-    });
-  }
+  const bool is_hiding = add_bias<!kLooksLate>(call, BiasTile::of(call, c.shared, stage), first_key, s);
+  if (!kConfig.softmax && is_masked) hide_invisible(visible, first_bit, s);
   return is_hiding;
 }
-
+/// What is invisible becomes 0, beside tables, where what says so is not kept: registers.
+template <typename Consumer, typename... Scores>
+__device__ __forceinline__ void hide_unseen(const Consumer& c, int stage, Scores&... scores) {
+  const int warp = static_cast<int>(ptx::opaque(threadIdx.x)) % kWarpgroup / 32;
+  hide_invisible(c.visible_of(stage, warp), warp % 2 * 16, scores...);
+}
+/// R from tables; returns whether some R of the warp is -inf.
+template <typename Consumer>
+__device__ __forceinline__ bool add_tables(const Consumer& c, const TablePart& tables, bool is_masked,
+                                           TransposedScores<kQueries>& s) {
+  const bool is_hiding = tables.add_to(s);
+  if (!kConfig.softmax && is_masked) hide_unseen(c, tables.stage, s);
+  return is_hiding;
+}
 /// A tile of 64 queries, whose Q and dO have come, and dQ of the one before. Returns the tile's number among dQ's sums.
 template <bool IsFirst, typename Consumer>
 __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_tile_before) {
@@ -132,13 +151,14 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
   [[maybe_unused]] const int first_key = c.who * 64 + warp * 16;
   [[maybe_unused]] bool is_hiding = false;
   const float* const terms = c.shared.row_terms(stage);
+  [[maybe_unused]] const TablePart tables = c.table_part();
 
   TransposedScores<kQueries> s, dp;
   PackedScores<kQueries> p, ds;
   c.mark_step(Mark::product, BackwardMarks::score_products, c.at.passed);
   ptx::wgmma_fence();
   operands.issue_scores<kQueries>(s);
-  if constexpr (kSplits) {
+  if constexpr (kSplits || kBiased) {
     ptx::wgmma_commit_group();
     c.mark_step(Mark::product, BackwardMarks::slope_product, c.at.passed);
   }
@@ -155,13 +175,18 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
     ptx::wgmma_wait_group<1>(flat(s));
     c.mark_step(Mark::scores);
     if constexpr (kConfig.stored_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
-    bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, kConfig.stored_bias>(call, s, p, lse);
+    if constexpr (kConfig.table_bias) is_hiding = add_tables(c, tables, is_masked, s);
+    bool exact = apply_probability<kConfig.softmax, kConfig.scaled_key, kBiased>(call, s, p, lse);
+    if (kConfig.stored_bias && kLooksLate && exact) {
+      is_hiding = hides_some(BiasTile::of(call, c.shared, stage), first_key);
+    }
     if constexpr (kScalesSlopes) {
       scale_slopes(exact, c.params.backward.bias_factor, s);
       exact = true;
     }
     if (is_masked) hide_packed<kQueries>(visible, first_bit, p);
     if (kConfig.stored_bias && is_hiding) hide_masked(BiasTile::of(call, c.shared, stage), first_key, p);
+    if (kConfig.table_bias && is_hiding) tables.hide(p);
     c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
     ptx::wgmma_fence();
     operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
@@ -170,19 +195,50 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
     ptx::wgmma_wait_group<1>(flat(dp));
     c.mark_step(Mark::scores);
     apply_slope<kConfig.softmax>(exact, s, dp);
+    if constexpr (kConfig.table_bias) {
+      if (is_masked) hide_unseen(c, stage, dp);
+      if (is_hiding) tables.hide(dp);
+      if constexpr (kConfig.table_gradients) tables.take(dp, tables.put_diagonals(dp));
+    }
     pack_scores<Element>(ds, dp);
-    if (is_masked) hide_packed<kQueries>(visible, first_bit, ds);
+    if (!kConfig.table_bias && is_masked) hide_packed<kQueries>(visible, first_bit, ds);
     if (kConfig.stored_bias && is_hiding) hide_masked(BiasTile::of(call, c.shared, stage), first_key, ds);
   } else {
-    ptx::wgmma_wait_group<0>(flat(s), flat(dp));
+    if constexpr (kBiased) {  // beside dP's product
+      ptx::wgmma_wait_group<1>(flat(s));
+      c.mark_step(Mark::scores);
+      if constexpr (kConfig.stored_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
+      if constexpr (kConfig.table_bias) is_hiding = add_tables(c, tables, is_masked, s);
+      c.mark_step(Mark::wait_product, BackwardMarks::slope_product, c.at.passed);
+      ptx::wgmma_wait_group<0>(flat(dp));
+    } else {
+      ptx::wgmma_wait_group<0>(flat(s), flat(dp));
+    }
     c.mark_step(Mark::scores);
-    if constexpr (kConfig.stored_bias) is_hiding = add_bias(c, stage, first_key, is_masked, visible, first_bit, s);
-    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, kConfig.stored_bias>(call, s, dp, terms,
-                                                                                                  lse);
+    apply_score<kConfig.softmax, kConfig.softcap, false, kConfig.scaled_key, kBiased>(call, s, dp, terms, lse);
     if constexpr (kScalesSlopes) scale_all(flat(dp), c.params.backward.bias_factor);
-    pack_scores<Element>(p, s);
-    pack_scores<Element>(ds, dp);
-    if (is_masked) hide_packed<kQueries>(visible, first_bit, p, ds);
+    if constexpr (kConfig.table_bias) {
+      if (is_masked) hide_unseen(c, stage, s, dp);
+      if (is_hiding) {
+        tables.hide(s);
+        tables.hide(dp);
+      }
+      pack_scores<Element>(p, s);
+      if constexpr (kConfig.table_gradients) {
+        c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
+        ptx::wgmma_fence();
+        operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
+        ptx::wgmma_commit_group();
+        const float total = tables.put_diagonals(dp);
+        ptx::wgmma_wait_group<0>(c.dv);  // P's registers are free
+        tables.take(dp, total);
+      }
+      pack_scores<Element>(ds, dp);
+    } else {
+      pack_scores<Element>(p, s);
+      pack_scores<Element>(ds, dp);
+      if (is_masked) hide_packed<kQueries>(visible, first_bit, p, ds);
+    }
     if (kConfig.stored_bias && is_hiding) {
       hide_masked(BiasTile::of(call, c.shared, stage), first_key, p);
       hide_masked(BiasTile::of(call, c.shared, stage), first_key, ds);
@@ -192,9 +248,10 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
   const int dq_tile = c.shared.note(stage).dq_tile;
 
   float dq[kDqColumns / 2];
-  if constexpr (!kSplits) c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
+  constexpr bool kHasDv = kSplits || kConfig.table_gradients;
+  if constexpr (!kHasDv) c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
   ptx::wgmma_fence();
-  if constexpr (!kSplits) {
+  if constexpr (!kHasDv) {
     operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
     ptx::wgmma_commit_group();
   }
@@ -208,7 +265,7 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
   c.mark_step(Mark::product, BackwardMarks::key_product, c.at.passed);
   operands.issue_gradient<kConfig.head_dim>(c.dk, ds, operands.query, !IsFirst);
   ptx::wgmma_commit_group();
-  if constexpr (kConfig.bias_gradient && !IsFirst) c.store_bias_gradient(c.score_at.before());
+  if constexpr (kConfig.table_gradients) tables.add_positions_gradient();
   if constexpr (!IsFirst) end_dq<1>(c, dq, dq_tile_before);
   c.mark_step(Mark::wait_product, BackwardMarks::key_product, c.at.passed);
   ptx::wgmma_wait_group<0>(c.dk, c.dv);

@@ -8,7 +8,7 @@
 // its exponent as a float and two more bits, has at most one threshold inside, since thresholds are a third apart.
 #pragma once
 
-#include "attention/bias_times.h"
+#include "attention/bias_time_cells.h"
 #include "attention/hopper_shared.h"
 
 namespace warploom {
@@ -27,12 +27,7 @@ struct alignas(16) BucketedItem {
   long long earliest[kQueryRows / kWarpRows], latest[kQueryRows / kWarpRows];  ///< of a warp's rows
 };
 
-/// How a warp's part of a key tile gets its times: its lowest and its highest bucket, 8 bits each, and flags.
-using TimesSeen = unsigned;
-inline constexpr TimesSeen kLaterColumns = 1u << 16;  ///< columns have later times than rows
-inline constexpr TimesSeen kLooksUpTimes = 1u << 17;  ///< element by element; also where R may be -inf
-inline constexpr TimesSeen kWideTimes = 1u << 18;     ///< times relative to the first column's do not fit an int
-inline constexpr int kMostCompared = 4;               ///< thresholds between the lowest and the highest bucket
+inline constexpr int kMostCompared = 4;  ///< thresholds between the lowest and the highest bucket
 
 /// What a key tile needs. window[0][x] is that of the elements whose column lies x - (kQueryRows - 1) behind their row,
 /// both counted from the first one's; window[1][x] is that of x + 1.
@@ -50,15 +45,8 @@ struct alignas(16) BucketedTile {
     return ((of.x | of.y | of.z | of.w) & kLooksUpTimes) != 0;
   }
 };
-
-/// What differs from launch to launch only.
-struct BucketedTables {
-  unsigned long long thresholds[kMostTimes + 1];  ///< the largest number there is after the last one
-  unsigned char reached[kTimeCells];              ///< thresholds that a cell's smallest difference reaches
-};
 static_assert(!kBucketed || (sizeof(BucketedItem) == bucketed_item_bytes(kQueryRows) &&
-                             sizeof(BucketedTile) == bucketed_tile_bytes(kQueryRows, kKeys) &&
-                             sizeof(BucketedTables) <= kBucketedTablesBytes));
+                             sizeof(BucketedTile) == bucketed_tile_bytes(kQueryRows, kKeys)));
 
 __device__ __forceinline__ BucketedTile& bucketed_tile(const Shared& shared, int stage) {
   return *reinterpret_cast<BucketedTile*>(shared.bytes + kMap.bias + stage * kMap.bias_stage_bytes);
@@ -69,22 +57,6 @@ __device__ __forceinline__ BucketedItem& bucketed_item(const Shared& shared, int
 }
 __device__ __forceinline__ BucketedTables& bucketed_tables(const Shared& shared) {
   return *reinterpret_cast<BucketedTables*>(shared.bytes + kMap.bias_tables);
-}
-
-/// Cells are counted from that of 0.
-inline constexpr unsigned kCellOfZero = (127u << 2) - 1;
-__device__ __forceinline__ int cell_of_float(float difference) {
-  return static_cast<int>(max(__float_as_uint(difference) >> 21, kCellOfZero) - kCellOfZero);
-}
-__device__ __forceinline__ int time_cell(unsigned difference) {
-  return cell_of_float(__uint2float_rz(difference));
-}
-__device__ __forceinline__ int time_cell(unsigned long long difference) {
-  return cell_of_float(__ull2float_rz(difference));
-}
-/// The smallest difference of a cell but the first.
-__device__ __forceinline__ unsigned long long first_of_cell(int cell) {
-  return __float2ull_ru(__uint_as_float((cell + kCellOfZero) << 21));
 }
 
 /// Positions, and one value for all times, where a warp need not look times up: values of two neighbouring diagonals,

@@ -2,6 +2,7 @@
 // on.
 #pragma once
 
+#include "attention/bucketed_layout.h"
 #include "attention/call.h"
 #include "attention/kinds.h"
 #include "geometry/host_device.h"
@@ -129,23 +130,13 @@ inline constexpr int kBiasRowsBytes = 64;
 /// Warps that lay out a bucketed bias, every other key tile each: one would take longer for a tile than the consumers.
 inline constexpr int kBucketedWarps = 2;
 
-/// A bucketed bias (hopper_bucketed.h). Differences of times fall into cells by the exponent and two more bits of
-/// their value as a float: one for 0, four for each power of two.
-inline constexpr int kTimeCells = 257;
-/// Entries of a time table that are staged. A larger one is for mma.sync.
-inline constexpr int kMostTimes = 129;
-/// Floats of one copy of the position table's window: a lane reads pairs from one of two copies, and the odd multiple
-/// of 16 keeps the copies in different banks.
-WARPLOOM_HD constexpr int window_pitch(int query_rows, int key_columns) {
-  return (query_rows + key_columns + 31) / 32 * 32 + 16;
-}
+/// A bucketed bias (hopper_bucketed.h).
 WARPLOOM_HD constexpr int bucketed_tile_bytes(int query_rows, int key_columns) {
   return 2 * 4 * window_pitch(query_rows, key_columns) + 12 * key_columns + 4 * query_rows / 16;
 }
 WARPLOOM_HD constexpr int bucketed_item_bytes(int query_rows) {
   return 16 * kTimeCells + 4 * (kMostTimes + 3) + 9 * query_rows;
 }
-inline constexpr int kBucketedTablesBytes = 8 * (kMostTimes + 1) + (kTimeCells + 15) / 16 * 16;
 
 WARPLOOM_HD constexpr HopperForwardSharedMap shared_map(const HopperForwardConfig& config) {
   HopperForwardSharedMap map;

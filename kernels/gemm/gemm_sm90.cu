@@ -238,6 +238,7 @@ struct Consumer : Role {
   __device__ __forceinline__ void sync(int turn) const {
     mark(trace::Mark::turn);
     ptx::named_barrier_sync(pipeline::kFirstTurnId + turn, 2 * pipeline::kWarpgroup);
+    settle_marks(barrier(kRing.first_full));
   }
   __device__ __forceinline__ void signal(int turn) const {
     ptx::named_barrier_arrive(pipeline::kFirstTurnId + turn, 2 * pipeline::kWarpgroup);
@@ -288,6 +289,18 @@ struct Consumer : Role {
     ptx::cluster_wait();
   }
 };
+
+/// All tiles of a consumer.
+__device__ __forceinline__ void consume_all(Consumer& consumer, const pipeline::Ring& ring,
+                                            const pipeline::Turns& turns) {
+  if constexpr (kConfig.ping_pong) {
+    pipeline::consume_by_turns<kOverlaps>(consumer, ring, turns, consumer.who);
+  } else {
+    pipeline::consume_cooperatively<kOverlaps>(consumer, ring);
+  }
+  // The stores read shared memory, which is the next CTA's once this one has ended.
+  if (gemm_staged(kConfig) && threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
+}
 
 /// A warp that only looks, so that a trace knows when loads land and no consumer has to say so. It takes no part in the
 /// protocol: a slot is filled again hundreds of cycles after it has landed, and should the watcher miss that, it gives
@@ -350,12 +363,19 @@ extern "C" __global__ void __cluster_dims__(warploom::kCluster, 1, 1)
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_dec<40>();
     if (threadIdx.x / 32 == 0 && ptx::elect_one()) {
+      if constexpr (kConfig.trace != trace::Level::off) {
+        if (!trace::records(params.sheet)) {
+          Producer quiet{{{params.sheet, false}, params, base, rank}};
+          pipeline::produce_steps(quiet, ring, false);
+          return;
+        }
+      }
       Producer producer{{{params.sheet}, params, base, rank}};
       producer.start_trace(0, true);
       pipeline::produce_steps(producer, ring, false);
       producer.finish_trace(0);
     }
-    if (kConfig.trace != trace::Level::off && threadIdx.x == 32) {
+    if (kConfig.trace != trace::Level::off && threadIdx.x == 32 && trace::records(params.sheet)) {
       Watcher watcher{{{params.sheet}, params, base, rank}};
       watcher.start_trace(kConfig.consumers + 1, true);
       pipeline::consume_steps(watcher, ring);
@@ -363,15 +383,16 @@ extern "C" __global__ void __cluster_dims__(warploom::kCluster, 1, 1)
     }
   } else {
     if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_inc<232>();
+    if constexpr (kConfig.trace != trace::Level::off) {
+      if (!trace::records(params.sheet)) {
+        Consumer quiet{{{params.sheet, false}, params, base, rank}, warpgroup - 1};
+        consume_all(quiet, ring, turns);
+        return;
+      }
+    }
     Consumer consumer{{{params.sheet}, params, base, rank}, warpgroup - 1};
     consumer.start_trace(warpgroup, threadIdx.x % 128 == 0);
-    if constexpr (kConfig.ping_pong) {
-      pipeline::consume_by_turns<kOverlaps>(consumer, ring, turns, warpgroup - 1);
-    } else {
-      pipeline::consume_cooperatively<kOverlaps>(consumer, ring);
-    }
+    consume_all(consumer, ring, turns);
     consumer.finish_trace(warpgroup);
-    // The stores read shared memory, which is the next CTA's once this one has ended.
-    if (gemm_staged(kConfig) && threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
   }
 }

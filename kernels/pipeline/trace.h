@@ -15,22 +15,44 @@ struct Pen;
 
 template <>
 struct Pen<Level::off> {
-  __device__ __forceinline__ Pen(const Sheet&) {}
+  __device__ __forceinline__ Pen(const Sheet&, bool = true) {}
   __device__ __forceinline__ void start_trace(int, bool) {}
   __device__ __forceinline__ void mark(Mark, int = 0, uint32 = 0) const {}
   __device__ __forceinline__ void mark_step(Mark, int = 0, uint32 = 0) const {}
+  __device__ __forceinline__ void settle_marks(uint32) const {}
   __device__ __forceinline__ void finish_trace(int) const {}
 };
+
+/// Whether this CTA records. Roles that have no time to lose have their code twice in a traced kernel, with marks and,
+/// with a pen that is off, without: marks that store nothing slow a CTA down as much as those that do.
+__device__ __forceinline__ bool records(const Sheet& sheet) {
+  return blockIdx.x - sheet.first_cta < sheet.ctas;
+}
+
+/// In a traced kernel's CTA that does not record: plays the role, whose pen comes first and then `parts`, without
+/// marks.
+template <Level Marked, typename Role, typename... Parts>
+__device__ __forceinline__ bool played_quietly(const Sheet& sheet, const Parts&... parts) {
+  if constexpr (Marked != Level::off) {
+    if (!records(sheet)) {
+      Role role{{sheet, false}, parts...};
+      role.run();
+      return true;
+    }
+  }
+  return false;
+}
 
 /// Every thread of the role has one and goes through the same instructions without a branch (one between wgmma and its
 /// wait would serialise it); only the one that records has room to store. Two registers, since consumers have few.
 template <Level Marked>
 struct Pen {
   const Sheet& sheet;              ///< the kernel's parameter: read where it is needed
+  const bool is_on;                ///< a constant wherever a pen is made
   mutable uint32 record_next = 0;  ///< among all records of the sheet; counts on past the strip's end
   uint32 record_end = 0;           ///< of the strip; 0 for threads that do not record
 
-  __device__ __forceinline__ Pen(const Sheet& to) : sheet(to) {}
+  __device__ __forceinline__ Pen(const Sheet& to, bool on = true) : sheet(to), is_on(on) {}
 
   /// Among the CTAs that record.
   __device__ __forceinline__ uint32 cta() const { return blockIdx.x - sheet.first_cta; }
@@ -43,7 +65,7 @@ struct Pen {
 
   /// Before the role's first mark. `strip`: its number among the CTA's recording warps; `records_here`: in this thread.
   __device__ __forceinline__ void start_trace(int strip, bool records_here) {
-    if (!records_here || cta() >= sheet.ctas) return;
+    if (!records_here || !records(sheet)) return;
     record_next = index_of(strip) * sheet.capacity;
     record_end = record_next + sheet.capacity;
     Strip& header = sheet.strips[index_of(strip)];
@@ -56,6 +78,7 @@ struct Pen {
 
   /// From here on the warp does `what`.
   __device__ __forceinline__ void mark(Mark what, int ring = 0, uint32 number = 0) const {
+    if (!is_on) return;
     asm volatile(
         "{\n\t.reg .pred fits;\n\t.reg .u32 now;\n\t"
         "setp.lt.u32 fits, %0, %1;\n\t"
@@ -69,6 +92,15 @@ struct Pen {
   /// A mark in a consumer's main loop.
   __device__ __forceinline__ void mark_step(Mark what, int ring = 0, uint32 number = 0) const {
     if constexpr (Marked == Level::steps) mark(what, ring, number);
+  }
+
+  /// Between bar.sync and the mark that ends the wait for it: a warp goes past bar.sync with what needs nothing from
+  /// memory, as reading the clock, and is held back by the first load only. `mbarrier`: any of the kernel's.
+  __device__ __forceinline__ void settle_marks(uint32 mbarrier) const {
+    if (!is_on) return;
+    constexpr uint32 kNoState = 0x5EC0DE5A;  // of no mbarrier; the loop makes ptxas read the clock behind it
+    for (uint32 state = kNoState; state == kNoState;)
+      asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(state) : "r"(mbarrier) : "memory");
   }
 
   /// After the role's last mark.

@@ -174,7 +174,7 @@ int trace_problem(Options options, bool gemm) {
   }
   const Result<trace::TracedRun> traced = gemm ? trace_gemm(options, *device) : trace_attention(options, *device);
   if (!traced.ok()) return warploom::cli::report(traced.status());
-  const Result<trace::Report> report = trace::report_of(*traced, options.trace.cta, options.compare);
+  const Result<trace::Report> report = trace::report_of(*traced, options.compare);
   if (!report.ok()) return warploom::cli::report(report.status());
   const int written = options.output.finish(
       report->run, [&](const sim::Window& window) { print_report(*report, options.name, window); },
@@ -217,8 +217,10 @@ void add_kind(CLI::App& parent, bool gemm) {
     command->add_option("--kernel", options->trace.kernel, "Of a call that runs several: the one to trace")
         ->type_name("forward|backward|keys|dq");
   }
-  command->add_option("--cta", options->trace.cta, "The CTA to show")->type_name("N")->capture_default_str();
-  command->add_option("--record", options->trace.record, "CTAs that record, from --cta on; 0: all")
+  command->add_option("--cta", options->trace.cta, "The CTA to show; -1: one whose marks cost least")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--record", options->trace.record, "CTAs that record, from --cta on; 0: all, which costs most")
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--compare", options->compare, "The simulator's run of the same work beside it");

@@ -184,12 +184,16 @@ const char* bias_gradient_text(BiasGradientBy by) {
   return "";
 }
 
+float bias_gradient_factor(const warploom_attention& call, const BiasCall& bias) {
+  if (call.op == WARPLOOM_SOFTMAX) return 1;
+  const double over_n = call.divisor_rows != nullptr ? 1.0 : 1.0 / effective_divisor(call);
+  return static_cast<float>(0.5 * over_n * static_cast<double>(bias.scale));
+}
+
 Status fill_bias_gradient(const warploom_attention& call, const DeviceInfo& device, BackwardParams& params) {
   const BiasGradientBy by = bias_gradient_by(call);
   if (by == BiasGradientBy::nobody) return {};
-  const bool softmax = call.op == WARPLOOM_SOFTMAX;
-  const double over_n = softmax || call.divisor_rows != nullptr ? 1.0 : 1.0 / effective_divisor(call);
-  params.bias_factor = static_cast<float>(softmax ? 1.0 : 0.5 * over_n * static_cast<double>(params.call.bias.scale));
+  params.bias_factor = bias_gradient_factor(call, params.call.bias);
   if (call.bias.kind != WARPLOOM_BUCKETED_BIAS) fill_bias_gradient_call(call, params.bias_gradient);
   if (by == BiasGradientBy::main_kernel) return {};
   if (by == BiasGradientBy::totals) {

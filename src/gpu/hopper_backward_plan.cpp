@@ -45,13 +45,16 @@ constexpr int kMostSharedBytes = 227 * 1024;
 const Tile& tile_of(const HopperBackwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   if (config.bias_float32 && wider <= kFloat32BiasTile.max_dim) return kFloat32BiasTile;
-  if ((!config.bfloat16 || config.stored_bias) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
+  if ((!config.bfloat16 || config.stored_bias || config.table_bias) && wider <= kRoomyNarrowTile.max_dim)
+    return kRoomyNarrowTile;
   return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
 /// Biases whose rows no tensor map describes: they begin anywhere, or are packed. And those whose gradient is stored
 /// from registers: it lies like that, or is of float16 or float32.
 constexpr bool kTakesBiasRows = true, kTakesGradientRows = true;
+/// Bucketed ones, and the gradients of their tables.
+constexpr bool kTakesTables = true;
 
 bool has_stored_bias(const warploom_attention& call) {
   return call.bias.kind == WARPLOOM_DENSE_BIAS || call.bias.kind == WARPLOOM_PACKED_BIAS;
@@ -69,10 +72,28 @@ bool has_gradient_map(const warploom_attention& call) {
          is_mappable(bias_gradient_map(call, geometry::kPanelColumns), bias_gradient_tensor(call.bias));
 }
 
+/// Whether products of bfloat16 with it are exact: a power of two, far from the ends of the format's range.
+bool bfloat16_carries(float factor) {
+  int exponent = 0;
+  return std::fabs(std::frexp(factor, &exponent)) == 0.5f && std::abs(exponent) <= 32;
+}
+
+/// Default buckets only: of others several may lie in a cell (attention/bias_time_cells.h). (float16 with its
+/// exponents, a softcap, and softmax of wide heads would spill.)
+bool serves_tables(const warploom_attention& call) {
+  const warploom_bias& bias = call.bias;
+  const bool is_wide = std::max(call.head_dim, call.value_dim) > 64, softmax = call.op == WARPLOOM_SOFTMAX;
+  return kTakesTables && std::max(call.head_dim, call.value_dim) <= kMaxOnePassDim && call.dtype == WARPLOOM_BFLOAT16 &&
+         !(softmax && (is_wide || call.softcap != 0)) && call.heads == call.key_heads &&
+         (call.flags & WARPLOOM_DETERMINISTIC) == 0 &&
+         (bias.time == nullptr || (bias.num_times <= kMostTimes && bias.time_bucket == nullptr));
+}
+
 /// Whether the kernel can add the call's bias and write its gradient. (A softcap beside it would spill, and so would
 /// softmax in bfloat16 of wide heads with rows of both.)
 bool serves_bias(const warploom_attention& call) {
   if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
+  if (call.bias.kind == WARPLOOM_BUCKETED_BIAS) return serves_tables(call);
   if (!has_stored_bias(call) || (call.op == WARPLOOM_SOFTMAX && call.softcap != 0)) return false;
   const HopperBackwardConfig config = hopper_backward_config_of(call);
   const bool is_wide = std::max(config.head_dim, config.value_dim) > 64;
@@ -109,7 +130,8 @@ KernelVariant variant_of(const ConfigKey& key) {
   const HopperBackwardConfig c = hopper_backward_config(key);
   const std::string bias = std::string(c.stored_bias ? " bias" : "") + (c.bias_float32 ? " float32" : "") +
                            (c.bias_rows ? " by rows" : "") + (c.bias_gradient ? " with gradient" : "") +
-                           (c.gradient_rows ? " by rows" : "");
+                           (c.gradient_rows ? " by rows" : "") + (c.table_bias ? " bucketed bias" : "") +
+                           (c.table_gradients ? " with gradients" : "");
   const char* const traced = c.trace != trace::Level::off ? " traced" : "";
   return backward_variant_of(kHopperBackward, key,
                              score_name(c.softmax, c.softcap) + " backward hopper" + bias + traced, c.head_dim,
@@ -160,9 +182,19 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
         biased.interval_mask = (bits & 2) != 0;
         biased.scaled_key = (bits & 4) != 0;
         if (biased.scaled_key && softmax) continue;
+        biased.scaled_value = biased.scaled_key && biased.bias_gradient && !biased.gradient_rows && biased.bfloat16;
         add(biased);
         biased.splits_scores = true;
         if (choose_hopper_backward_config(biased).splits_scores) add(biased);
+      }
+      // Tables, with the gradients that take more registers; what is only read once.
+      for (const int bits : {0, 2, 4, 5}) {
+        HopperBackwardConfig tables = plain;
+        tables.table_bias = tables.splits_scores = true;
+        tables.table_gradients = (bits & 1) == 0;
+        tables.interval_mask = (bits & 2) != 0;
+        tables.scaled_key = (bits & 4) != 0;
+        if (dim == end_of_row && !(softmax && (dim > 64 || tables.scaled_key))) add(tables);
       }
     }
   }
@@ -175,7 +207,8 @@ long long sum_tiles(const warploom_attention& call, int query_rows) {
 }
 
 bool is_around(const PlannedLaunch& launch) {
-  return launch.family == &kBackwardRowTerms || launch.family == &kBackwardDqSums || launch.family == &kMmaBackwardBias;
+  return launch.family == &kBackwardRowTerms || launch.family == &kBackwardDqSums ||
+         launch.family == &kMmaBackwardBias || launch.family == &kBackwardTableTotals;
 }
 
 /// Places in scratch memory become addresses.
@@ -189,6 +222,7 @@ void bind(GpuPlan& plan, DevicePointer scratch) {
         is_around(launch) ? launch.params_as<BackwardParams>() : launch.params_as<HopperBackwardParams>().backward;
     place(params.dq_sums);
     place(params.row_terms);
+    place(params.bias_sums.totals);
     if (is_around(launch)) continue;
     HopperBackwardParams& main = launch.params_as<HopperBackwardParams>();
     place(main.counters);
@@ -234,9 +268,10 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"score", score_name(c.softmax, c.softcap)},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
-                    {"bias", !c.stored_bias ? "none"
-                             : c.bias_rows  ? "row by row"
-                                            : "tiles"},
+                    {"bias", c.table_bias     ? "tables"
+                             : !c.stored_bias ? "none"
+                             : c.bias_rows    ? "row by row"
+                                              : "tiles"},
                     {"consumers", c.consumers},
                     {"key_rows", c.key_rows},
                     {"query_rows", c.query_rows},
@@ -252,7 +287,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
       "added in float32 in memory, one tile late; sums cleared ",
       c.clears_sums ? "ahead of the items that add to them" : "before", ", converted ",
       main->params_as<HopperBackwardParams>().sums.queries.items() > 0 ? "behind these" : "by a kernel of its own");
-  if (c.stored_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
+  if (c.stored_bias || c.table_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
   json["limiter"] = {
       {"name", "score function beside the tensor core"},
       {"why", message("a step of a consumer is 64 x ", c.query_rows, " scores: ", c.query_rows / 2,
@@ -260,7 +295,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       2 * (3 * call.head_dim + 2 * call.value_dim), " FLOPs a score on the tensor core")}};
   json["why"] = message("the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
                         ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot describe and "
-                        "most calls with a bias take mma.sync");
+                        "some calls with a bias take mma.sync");
 }
 
 }  // namespace
@@ -280,11 +315,13 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
   config.query_rows = tile.query_rows;
   config.stages = tile.stages;
   // Beside a bias wide heads have no registers for it.
-  const bool has_registers = !wanted.stored_bias || std::max(wanted.head_dim, wanted.value_dim) <= 64;
+  const bool has_bias = wanted.stored_bias || wanted.table_bias;
+  const bool has_registers = !has_bias || std::max(wanted.head_dim, wanted.value_dim) <= 64;
   config.splits_scores = wanted.splits_scores && wanted.bfloat16 && !wanted.softcap && !wanted.interval_mask &&
                          has_registers && wanted.accumulate_dq && tile.query_rows == 64;
-  // The gradient of a dense bias is written by the warp that would clear, and takes the memory's time.
-  config.clears_sums = kClearsSums && wanted.accumulate_dq && !wanted.stored_bias;
+  // The gradient of a dense bias is written by the warp that would clear, and takes the memory's time; tables are laid
+  // out by that warp.
+  config.clears_sums = kClearsSums && wanted.accumulate_dq && !has_bias;
   // Softmax's softcap in float16 has no registers for it.
   config.converts_sums = kConvertsSums && config.clears_sums && (config.bfloat16 || !config.softcap);
   return config;
@@ -311,7 +348,10 @@ ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
           c.gradient_rows,
           static_cast<int>(c.trace),
           c.clears_sums,
-          c.converts_sums};
+          c.converts_sums,
+          c.table_bias,
+          c.table_gradients,
+          c.scaled_value};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
@@ -335,7 +375,10 @@ HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
           key[17] != 0,
           static_cast<trace::Level>(key[18]),
           key[19] != 0,
-          key[20] != 0};
+          key[20] != 0,
+          key[21] != 0,
+          key[22] != 0,
+          key[23] != 0};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -354,7 +397,8 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .bias_float32 = ", truth(c.bias_float32), ", .bias_rows = ", truth(c.bias_rows),
       ", .gradient_rows = ", truth(c.gradient_rows), ", .trace = trace::Level{", static_cast<int>(c.trace),
       "}, .clears_sums = ", truth(c.clears_sums), ", .converts_sums = ", truth(c.converts_sums),
-      "};\n}  // namespace warploom\n");
+      ", .table_bias = ", truth(c.table_bias), ", .table_gradients = ", truth(c.table_gradients),
+      ", .scaled_value = ", truth(c.scaled_value), "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -371,10 +415,14 @@ HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call) {
   config.scaled_key = bfloat16_carries_half_alpha(call);
   config.splits_scores = call.divisor_rows == nullptr;
   config.stored_bias = has_stored_bias(call);
+  config.table_bias = call.bias.kind == WARPLOOM_BUCKETED_BIAS;
+  config.table_gradients = bias_gradient_by(call) == BiasGradientBy::totals;
   config.bias_gradient = bias_gradient_by(call) == BiasGradientBy::main_kernel;
   config.bias_float32 = config.stored_bias && call.bias.dtype == WARPLOOM_FLOAT32;
   config.bias_rows = config.stored_bias && !has_bias_map(call);
   config.gradient_rows = config.stored_bias && config.bias_gradient && !(config.bfloat16 && has_gradient_map(call));
+  config.scaled_value = config.bias_gradient && !config.gradient_rows && !config.softmax && config.bfloat16 &&
+                        bfloat16_carries(bias_gradient_factor(call, backward_params(call).call.bias));
   return config;
 }
 
@@ -429,7 +477,9 @@ void place_scratch(const warploom_attention& call, const ScratchUse& use, GpuPla
       cleared + (use.clears ? static_cast<std::size_t>(sum_tiles(call, use.query_rows)) : 0) * integer;
   const std::size_t done_end =
       done + (use.converts ? static_cast<std::size_t>(call.batch * call.key_heads) : 0) * integer;
-  const std::size_t sums = (done_end + kCounterBytes - 1) / kCounterBytes * kCounterBytes;
+  const auto aligned = [](std::size_t bytes) { return (bytes + kCounterBytes - 1) / kCounterBytes * kCounterBytes; };
+  const std::size_t totals = aligned(done_end);
+  const std::size_t sums = aligned(totals + use.totals);
   const std::size_t terms = sums + (use.query_rows > 0 ? dq_sums_bytes(call, use.query_rows) : 0);
   plan.cleared_bytes = use.clears ? sums : terms;
   plan.scratch_bytes = terms + row_terms_bytes(call);
@@ -441,6 +491,7 @@ void place_scratch(const warploom_attention& call, const ScratchUse& use, GpuPla
         is_around(launch) ? launch.params_as<BackwardParams>() : launch.params_as<HopperBackwardParams>().backward;
     params.dq_sums = reinterpret_cast<float*>(sums);
     params.row_terms = reinterpret_cast<SoftmaxRowTerms*>(terms);
+    params.bias_sums.totals = reinterpret_cast<float*>(totals);
     if (is_around(launch)) continue;
     HopperBackwardParams& main = launch.params_as<HopperBackwardParams>();
     main.counters = reinterpret_cast<unsigned*>(counters);
@@ -505,7 +556,11 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
     if (!status.ok()) return status;
     plan.launches[static_cast<std::size_t>(plan.launch_count - 1)].overlaps_previous = kOverlapsLaunches;
   }
-  place_scratch(call, {config.query_rows, config.clears_sums, config.converts_sums}, plan);
+  if (config.table_gradients) {
+    if (Status status = add_bias_sums(call, device, common, plan); !status.ok()) return status;
+  }
+  const std::size_t totals = config.table_gradients ? table_totals_bytes(common) : 0;
+  place_scratch(call, {config.query_rows, config.clears_sums, config.converts_sums, totals}, plan);
   return {};
 }
 

@@ -29,8 +29,9 @@ sim::Json comparison_json(const Comparison& comparison) {
 
 }  // namespace
 
-Result<Report> report_of(const TracedRun& traced, std::int64_t cta, bool compare) {
+Result<Report> report_of(const TracedRun& traced, bool compare) {
   const Recording& recording = traced.recording;
+  const std::int64_t cta = traced.cta;
   const auto found =
       std::find_if(recording.ctas.begin(), recording.ctas.end(), [&](const CtaTrace& each) { return each.cta == cta; });
   if (found == recording.ctas.end()) {

@@ -36,9 +36,9 @@ struct Report {
   }
 };
 
-/// Errors: invalid_value for a CTA that did not record, naming those that did; runtime_error for marks that are not the
-/// subject's; what the simulator says of the model.
-Result<Report> report_of(const TracedRun& traced, std::int64_t cta, bool compare);
+/// Of the CTA to show. Errors: invalid_value where it did not record, naming those that did; runtime_error for marks
+/// that are not the subject's; what the simulator says of the model.
+Result<Report> report_of(const TracedRun& traced, bool compare);
 
 /// sim::run_json with what only a measurement has.
 sim::Json report_json(const Report& report, const sim::Window& window);

@@ -16,8 +16,10 @@
 namespace warploom::trace {
 
 struct TraceOptions {
-  std::int64_t cta = 0;             ///< the CTA to show
-  std::int64_t record = 1;          ///< CTAs that record, from `cta` on; 0: all, which slows the kernel down
+  /// The CTA to show. -1: one whose recording slows the kernel down least; of products the last, as none has fewer
+  /// tiles, of attention, whose CTAs take work when they are free, the first.
+  std::int64_t cta = -1;
+  std::int64_t record = 1;          ///< CTAs that record, from `cta` on; 0: all
   std::string kernel;               ///< of a call with several marked ones: its name; empty: the first
   std::int64_t capacity = 1 << 14;  ///< marks that a warp has room for
   Level level = Level::steps;
@@ -26,6 +28,7 @@ struct TraceOptions {
 };
 
 struct TracedRun {
+  std::int64_t cta = 0;  ///< the one to show
   Subject subject;
   Recording recording;
   double plain_ms = 0, traced_ms = 0;  ///< medians over the rounds; 0 without rounds

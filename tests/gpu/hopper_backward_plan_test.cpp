@@ -116,7 +116,6 @@ TEST(HopperBackwardPlan, TakesStoredBiases) {
   EXPECT_TRUE(takes([](auto& c) { c.bias.grad = nullptr; }));
   EXPECT_TRUE(takes([](auto& c) { c.bias.heads = c.bias.batch = 1; })) << "broadcast: summed by another kernel";
   EXPECT_TRUE(takes([](auto& c) { c.bias.kind = WARPLOOM_PACKED_BIAS; }));
-  EXPECT_FALSE(takes([](auto& c) { c.bias.kind = WARPLOOM_BUCKETED_BIAS; }));
   EXPECT_FALSE(takes([](auto& c) { c.bias.dtype = WARPLOOM_FLOAT32; })) << "no room beside wide heads";
   EXPECT_TRUE(takes([](auto& c) {
     c.bias.dtype = WARPLOOM_FLOAT32;
@@ -137,6 +136,71 @@ TEST(HopperBackwardPlan, TakesStoredBiases) {
   EXPECT_FALSE(takes([](auto& c) {
     c.op = WARPLOOM_SOFTMAX;
     c.softcap = 2;
+  }));
+}
+
+/// With tables for each head, and their gradients.
+warploom_attention bucketed_call_of(uint32_t op, int64_t head_dim) {
+  static std::array<float, 4> memory;
+  static int64_t timestamp = 0;
+  warploom_attention call = call_of(op, 8, 1024, 4, head_dim);
+  warploom_bias& bias = call.bias;
+  bias.kind = WARPLOOM_BUCKETED_BIAS;
+  bias.position = bias.position_grad = &memory[0];
+  bias.time = bias.time_grad = &memory[1];
+  bias.timestamps = &timestamp;
+  bias.position_heads = bias.time_heads = 4;
+  bias.num_positions = bias.position_head_stride = 1000;
+  bias.num_times = bias.time_head_stride = 129;
+  return call;
+}
+
+TEST(HopperBackwardPlan, TakesTables) {
+  const auto takes = [](auto change, uint32_t op = WARPLOOM_HSTU, int64_t head_dim = 128) {
+    warploom_attention call = bucketed_call_of(op, head_dim);
+    change(call);
+    return is_one_pass(*plan_of(call));
+  };
+  EXPECT_TRUE(takes([](auto&) {}));
+  EXPECT_TRUE(takes([](auto& c) { c.bias.position_grad = c.bias.time_grad = nullptr; }));
+  EXPECT_TRUE(takes([](auto&) {}, WARPLOOM_SOFTMAX, 64));
+  EXPECT_FALSE(takes([](auto&) {}, WARPLOOM_SOFTMAX, 128)) << "no registers";
+  EXPECT_FALSE(takes([](auto&) {}, WARPLOOM_HSTU, 136));
+  EXPECT_FALSE(takes([](auto& c) { c.dtype = WARPLOOM_FLOAT16; })) << "exponents take registers";
+  EXPECT_FALSE(takes([](auto& c) { c.flags |= WARPLOOM_DETERMINISTIC; })) << "sums in any order";
+  EXPECT_FALSE(takes([](auto& c) { c.heads = 8; })) << "tables of several heads an item";
+  EXPECT_FALSE(takes([](auto& c) { c.bias.num_times = 130; }));
+  EXPECT_FALSE(takes([](auto& c) { c.bias.time_bucket = c.bias.timestamps; })) << "several buckets in a cell";
+}
+
+TEST(HopperBackwardPlan, SumsOfTablesAreScratchMemoryThatIsCleared) {
+  warploom_attention call = bucketed_call_of(WARPLOOM_HSTU, 128);
+  const auto plan = plan_of(call);
+  EXPECT_EQ(families_of(*plan), (Families{&kHopperBackward, &kBackwardDqSums, &kBackwardTableTotals}));
+  const BackwardParams& main = plan->launches[0].params_as<HopperBackwardParams>().backward;
+  const auto place = reinterpret_cast<size_t>(main.bias_sums.totals), bytes = size_t{4 * (1000 + 129)} * sizeof(float);
+  EXPECT_LE(place + bytes, plan->cleared_bytes);
+  EXPECT_LE(place + bytes, reinterpret_cast<size_t>(main.dq_sums));
+  EXPECT_EQ(plan->launches[2].params_as<BackwardParams>().bias_sums.totals, main.bias_sums.totals);
+  EXPECT_LE(plan->launches[0].shared_bytes, device_of("sm_90a").shared_bytes_per_block);
+  EXPECT_LE(plan_of(bucketed_call_of(WARPLOOM_SOFTMAX, 64))->launches[1].shared_bytes,
+            device_of("sm_90a").shared_bytes_per_block);
+  call.bias.position_grad = call.bias.time_grad = nullptr;
+  EXPECT_EQ(families_of(*plan_of(call)), (Families{&kHopperBackward, &kBackwardDqSums}));
+}
+
+TEST(HopperBackwardPlan, ValuesCarryAGradientsFactorThatIsAPowerOfTwo) {
+  const auto carries = [](auto change) {
+    warploom_attention call = biased_call_of(WARPLOOM_HSTU, 64);
+    change(call);
+    return hopper_backward_config(plan_of(call)->launches[0].config).scaled_value;
+  };
+  EXPECT_TRUE(carries([](auto&) {})) << "alpha 1/8, N 1024";
+  EXPECT_FALSE(carries([](auto& c) { c.bias.grad = nullptr; }));
+  EXPECT_FALSE(carries([](auto& c) { c.bias.grad_row_stride = 1025; })) << "stored from registers";
+  EXPECT_FALSE(carries([](auto& c) {
+    c.flags |= WARPLOOM_HAS_DIVISOR;
+    c.divisor = 10;
   }));
 }
 
@@ -242,8 +306,7 @@ TEST(HopperBackwardPlan, EveryPairOfHeadDimensionsFits) {
         const HopperBackwardConfig config = choose_hopper_backward_config(wanted);
         const HopperBackwardSharedMap map = shared_map(config);
         EXPECT_LE(map.bytes, device.shared_bytes_per_block);
-        for (const int tile : {map.value, map.query, map.dout, map.scores, map.bias, map.zeros})
-          EXPECT_EQ(tile % 1024, 0);
+        for (const int tile : {map.value, map.query, map.dout, map.scores, map.bias}) EXPECT_EQ(tile % 1024, 0);
         EXPECT_EQ(map.row_terms % 16, 0);
         EXPECT_EQ(map.visible % 16, 0);
         EXPECT_EQ(map.barriers % 8, 0);

@@ -129,7 +129,7 @@ TEST(ForwardTrace, KeepsTheOrderAndAWrongOneIsFound) {
 
 TEST(ForwardTrace, PicturesShowProducerTurnsAndProducts) {
   const TracedRun run = traced(forward_subject(), forward_marks());
-  const Result<Report> report = report_of(run, 0, /*compare=*/false);
+  const Result<Report> report = report_of(run, /*compare=*/false);
   ASSERT_TRUE(report.ok()) << report.status().message();
   const std::string svg = sim::timeline_svg(report->run, report->run.timeline.makespan);
   for (const char* what : {"scheduler", "loader", "warpgroup 1 waits for turn[1]", "warpgroup 0 waits for K full[1]",
@@ -153,7 +153,7 @@ TEST(ForwardTrace, PicturesShowProducerTurnsAndProducts) {
 TEST(ForwardTrace, TheModelsSchedulesStandBesideIt) {
   TracedRun run = traced(forward_subject(), forward_marks());
   std::get<sim::AttentionScenario>(run.subject.model).kv_stages = 0;  // loads hidden: there is a closed form
-  const Result<Report> report = report_of(run, 0, /*compare=*/true);
+  const Result<Report> report = report_of(run, /*compare=*/true);
   ASSERT_TRUE(report.ok()) << report.status().message();
   ASSERT_EQ(report->schedules.size(), 3u);
   // Four blocks of 64 x 128 x 128 on the default machine: G = 512, M = 512 + 256, one warpgroup G + 3 (M + G) + M + G.
@@ -282,7 +282,7 @@ TEST(BackwardTrace, TheModelIsTheSimulatorsBackwardPass) {
     EXPECT_EQ(model.head_dim, config.head_dim);
     EXPECT_EQ(model.blocks, 2);
     EXPECT_EQ(sim::block_work(model, false).before.size() + sim::block_work(model, false).after.size(), 5u);
-    const Result<Report> report = report_of(run, 0, /*compare=*/true);
+    const Result<Report> report = report_of(run, /*compare=*/true);
     ASSERT_TRUE(report.ok()) << report.status().message();
     ASSERT_EQ(report->schedules.size(), 3u);
     EXPECT_EQ(report->schedules[0].makespan, report->comparison->model_makespan);
@@ -345,12 +345,12 @@ TEST(TwoKernelTrace, EachKernelHasItsProductsAndItsModel) {
 TEST(AttentionTrace, AMarkOfARingThatTheKernelDoesNotHaveIsRefused) {
   auto marks = forward_marks();
   marks[1].push_back({1395, Mark::wait_full, 7, 0});
-  const Result<Report> rings = report_of(traced(forward_subject(), marks), 0, false);
+  const Result<Report> rings = report_of(traced(forward_subject(), marks), false);
   ASSERT_FALSE(rings.ok());
   EXPECT_NE(rings.status().message().find("strip 1 of CTA 0 has mark 1 with number 7 of 4"), std::string::npos)
       << rings.status().message();
   marks[1].back() = {1395, Mark::product, 2, 0};
-  const Result<Report> products = report_of(traced(forward_subject(), marks), 0, false);
+  const Result<Report> products = report_of(traced(forward_subject(), marks), false);
   ASSERT_FALSE(products.ok());
   EXPECT_NE(products.status().message().find("with number 2 of 2"), std::string::npos) << products.status().message();
 }

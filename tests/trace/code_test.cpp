@@ -41,7 +41,7 @@ std::string machine_code(const std::string& cubin) {
 
 /// Without the statements that call what leaves marks.
 std::string without_marks(std::string text) {
-  for (const std::string_view call : {"mark(", "mark_step(", "start_trace(", "finish_trace("}) {
+  for (const std::string_view call : {"mark(", "mark_step(", "settle_marks(", "start_trace(", "finish_trace("}) {
     for (std::size_t at = 0; (at = text.find(call, at)) != std::string::npos;) {
       if (at > 0 && (std::isalnum(static_cast<unsigned char>(text[at - 1])) != 0 || text[at - 1] == '_')) {
         at += call.size();  // the end of another name
