@@ -559,7 +559,7 @@ class Trace:
     backward: bool = False
     kernel: str = ""
     deterministic: bool = False
-    timed: str = "steps"  # the marks with which the kernel may not be slower than the limit
+    timed: str = "steps"  # the marks with which the kernel may not be slower than the limit; "": that is not judged
 
 
 def _lanes(products: str, *rings: str, consumers: int = 2) -> tuple[str, ...]:
