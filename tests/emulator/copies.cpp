@@ -244,6 +244,26 @@ After load_bulk(Thread& thread, const Instruction& instruction) {
   return After::next;
 }
 
+// [shared of a CTA], [own shared], bytes, [mbarrier of that CTA].
+After copy_to_cta(Thread& thread, const Instruction& instruction) {
+  const auto to = static_cast<std::uint32_t>(value(thread, instruction, 0));
+  const auto from = static_cast<std::uint32_t>(value(thread, instruction, 1));
+  const std::uint64_t bytes = value(thread, instruction, 2) & 0xFFFFFFFF;
+  const auto barrier = static_cast<std::uint32_t>(value(thread, instruction, 3));
+  if (to % 16 != 0 || from % 16 != 0 || bytes % 16 != 0)
+    throw EmulationError("a bulk copy that is not aligned to 16 bytes");
+  Cta* cta = thread.warp->cta;
+  if (bytes > 0) check_async_read(*cta, from, bytes, thread);
+  cta->grid->start({[cta, to, from, bytes, barrier] {
+    if (bytes > 0) {
+      std::memcpy(shared_memory(*cta, to, bytes, true, nullptr), shared_memory(*cta, from, bytes, false, nullptr),
+                  bytes);
+    }
+    expect_bytes(*cta, barrier, -static_cast<std::int64_t>(bytes));
+  }});
+  return After::next;
+}
+
 // [global], [shared], bytes, policy. numbers: added to what is there.
 After store_bulk(Thread& thread, const Instruction& instruction) {
   const std::uint64_t to = value(thread, instruction, 0);
@@ -277,6 +297,11 @@ After wait_stores(Thread& thread, const Instruction& instruction) {
   return After::next;
 }
 
+/// Memory here has no cache in front of it.
+After prefetch(Thread&, const Instruction&) {
+  return After::next;
+}
+
 }  // namespace
 
 bool decode_copies(const std::string& opcode, Instruction& instruction) {
@@ -288,6 +313,8 @@ bool decode_copies(const std::string& opcode, Instruction& instruction) {
   const auto has = [&opcode](const char* part) { return opcode.find(part) != std::string::npos; };
   if (const auto found = exact.find(opcode); found != exact.end()) {
     instruction.alone = found->second;
+  } else if (opcode.starts_with("cp.async.bulk.prefetch")) {
+    instruction.alone = prefetch;
   } else if (opcode.starts_with("cp.async.bulk.tensor") && has("mbarrier::complete_tx")) {
     instruction.alone = load_tensor;
     instruction.numbers[0] = has("multicast") ? 1 : 0;
@@ -296,6 +323,8 @@ bool decode_copies(const std::string& opcode, Instruction& instruction) {
     instruction.numbers[0] = has("reduce") ? 1 : 0;
   } else if (opcode.starts_with("cp.async.bulk.shared::cluster.global")) {
     instruction.alone = load_bulk;
+  } else if (opcode.starts_with("cp.async.bulk.shared::cluster.shared::cta")) {
+    instruction.alone = copy_to_cta;
   } else if (opcode.starts_with("cp.async.bulk.global") || opcode.starts_with("cp.reduce.async.bulk.global")) {
     instruction.alone = store_bulk;
     instruction.numbers[0] = has("reduce") ? 1 : 0;

@@ -96,10 +96,12 @@ TEST(Emulator, IntegersWrapShiftsClampAndBitsAreFound) {
       "bfi.b32 %r3, 0xAB, 0xFFFFFFFF, 8, 8;\nst.global.u32 [%rd0+20], %r3;\n"
       "rem.s32 %r3, -7, 4;\nst.global.u32 [%rd0+24], %r3;\n"
       "min.u32 %r3, -1, 5;\nst.global.u32 [%rd0+28], %r3;\n"
-      "cvt.rn.bf16x2.f32 %r3, 0f3F800000, 0f40490FDB;\nst.global.u32 [%rd0+32], %r3;",
+      "cvt.rn.bf16x2.f32 %r3, 0f3F800000, 0f40490FDB;\nst.global.u32 [%rd0+32], %r3;\n"
+      "cvt.rz.f32.u32 %f0, 0xFFFFFFFF;\nst.global.f32 [%rd0+36], %f0;\n"
+      "mov.u64 %rd2, 0x1000001FFFFFFFFF;\ncvt.rz.f32.u64 %f0, %rd2;\nst.global.f32 [%rd0+40], %f0;",
       out.address(), {.threads = 1});
-  const std::vector<std::uint32_t> expected = {0,          0xFFFFFFFF, 0x3FFFFFFF, 15,        0x77550022,
-                                               0xFFFFABFF, 0xFFFFFFFD, 5,          0x3F804049};
+  const std::vector<std::uint32_t> expected = {0,          0xFFFFFFFF, 0x3FFFFFFF, 15,         0x77550022, 0xFFFFABFF,
+                                               0xFFFFFFFD, 5,          0x3F804049, 0x4F7FFFFF, 0x5D800000};
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(out[i], expected[i]) << i;
 }
 
@@ -257,6 +259,13 @@ TEST(Emulator, SharedMemoryIsNotOverwrittenUnderAWgmma) {
   const std::string text = mistake(ones + product + "st.shared.u32 [%r1], 0;\n" + keep, memory.address(),
                                    {.threads = 128, .shared_bytes = 9216});
   EXPECT_NE(text.find("while a wgmma in flight may still read it"), std::string::npos) << text;
+}
+
+TEST(Emulator, TheSameMayBeStoredAgainUnderAWgmma) {
+  Buffer<float> memory(128);
+  run(ones + product + "st.shared.u32 [%r1], 0x3F803F80;\n" + keep, memory.address(),
+      {.threads = 128, .shared_bytes = 9216});
+  EXPECT_EQ(memory[0], 16.0f);
 }
 
 TEST(Emulator, MatrixFragmentsMultiply) {

@@ -34,12 +34,19 @@ After load(Thread& thread, const Instruction& instruction) {
 }
 
 After store(Thread& thread, const Instruction& instruction) {
-  std::uint8_t* to = place(thread, instruction, 0, true);
+  constexpr std::size_t kMostBytes = 16;
+  std::uint8_t made[kMostBytes];
   const auto bytes = static_cast<std::size_t>(instruction.numbers[0]);
+  std::size_t size = 0;
   for (const Operand& element : instruction.operands[1]) {
     const std::uint64_t bits = read(thread, element);
-    std::memcpy(to, &bits, bytes);
-    to += bytes;
+    std::memcpy(made + size, &bits, bytes);
+    size += bytes;
+  }
+  // What is stored where it stands already changes nothing for whoever reads it meanwhile: warpgroups may zero the same
+  // rows, each before its own product.
+  if (std::memcmp(place(thread, instruction, 0, false), made, size) != 0) {
+    std::memcpy(place(thread, instruction, 0, true), made, size);
   }
   return After::next;
 }

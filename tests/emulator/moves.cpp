@@ -194,6 +194,17 @@ After find_bit(Thread& thread, const Instruction& instruction) {
                      a == 0 ? ~0u : static_cast<std::uint32_t>(instruction.numbers[0] != 0 ? 31 - highest : highest));
   return After::next;
 }
+// The nearest float may lie above the integer; the one below it is then the one towards zero.
+template <typename T>
+After unsigned_to_float_towards_zero(Thread& thread, const Instruction& instruction) {
+  const T a = get<T>(thread, instruction, 1);
+  float result = static_cast<float>(a);
+  if (result >= std::ldexp(1.0f, std::numeric_limits<T>::digits) || static_cast<T>(result) > a) {
+    result = std::nextafter(result, 0.0f);
+  }
+  put(thread, instruction, result);
+  return After::next;
+}
 template <typename T>
 After count_leading_zeros(Thread& thread, const Instruction& instruction) {
   put<std::uint32_t>(thread, instruction, static_cast<std::uint32_t>(std::countl_zero(get<T>(thread, instruction, 1))));
@@ -259,6 +270,8 @@ Table make_table() {
   add_conversions<std::int64_t>(table, "s64");
   add_conversions<float>(table, "f32");
   add_conversions<double>(table, "f64");
+  table["cvt.rz.f32.u32"] = unsigned_to_float_towards_zero<std::uint32_t>;
+  table["cvt.rz.f32.u64"] = unsigned_to_float_towards_zero<std::uint64_t>;
   table["prmt.b32"] = permute;
   table["bfi.b32"] = insert_bits<std::uint32_t>;
   table["bfe.u32"] = extract_bits<std::uint32_t>;
