@@ -140,7 +140,8 @@ def _stored_row(p: Problem, values: Array, b: int, n: int, r: int, lk: int) -> A
 def run_on_missing_device(index: int) -> tuple[int, str]:
     """(status, message) of a call that names a device that is not there."""
     problem = Problem("missing", slots_q=(1,), slots_k=(1,))
-    call = pack(problem, dict.fromkeys(("q", "k", "v", "out", "cu_q", "cu_k"), 4096), device_index=index)
+    addresses = {name: 4096 * place for place, name in enumerate(("q", "k", "v", "out", "cu_q", "cu_k"), start=1)}
+    call = pack(problem, addresses, device_index=index)
     library = _library.library
     code = library.warploom_run(call)
     return code, library.warploom_last_error().decode()
