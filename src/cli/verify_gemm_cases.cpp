@@ -130,8 +130,8 @@ void add_ends(Cases& cases) {
 }
 
 std::string tile_name(const GemmConfig& tile) {
-  std::string name = (tile.few_rows ? "few rows, tile " : "tile ") + std::to_string(tile.tile_rows) + "x" +
-                     std::to_string(tile.tile_columns);
+  std::string name = "tile " + std::to_string(tile.tile_rows) + "x" + std::to_string(tile.tile_columns);
+  if (tile.few_rows) name += " few rows";
   if (tile.ping_pong) name += " ping-pong";
   if (tile.multicast > 1) name += (tile.shares_a ? " multicast of A " : " multicast ") + std::to_string(tile.multicast);
   if (tile.split > 1) name += " split " + std::to_string(tile.split);
