@@ -89,15 +89,19 @@ bool serves_tables(const warploom_attention& call) {
          (bias.time == nullptr || (bias.num_times <= kMostTimes && bias.time_bucket == nullptr));
 }
 
-/// Whether the kernel can add the call's bias and write its gradient. (A softcap beside it would spill, and so would
-/// softmax in bfloat16 of wide heads with rows of both.)
+/// Softmax in bfloat16 of wide heads, with rows of a bias and of its gradient, or with the former beside intervals.
+bool would_spill(const HopperBackwardConfig& c) {
+  return c.softmax && c.bfloat16 && std::max(c.head_dim, c.value_dim) > 64 && c.bias_rows &&
+         (c.gradient_rows || (c.bias_gradient && c.interval_mask));
+}
+
+/// Whether the kernel can add the call's bias and write its gradient. (A softcap beside it would spill.)
 bool serves_bias(const warploom_attention& call) {
   if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
   if (call.bias.kind == WARPLOOM_BUCKETED_BIAS) return serves_tables(call);
   if (!has_stored_bias(call) || (call.op == WARPLOOM_SOFTMAX && call.softcap != 0)) return false;
   const HopperBackwardConfig config = hopper_backward_config_of(call);
-  const bool is_wide = std::max(config.head_dim, config.value_dim) > 64;
-  if (is_wide && config.softmax && config.bfloat16 && config.bias_rows && config.gradient_rows) return false;
+  if (would_spill(config)) return false;
   return (kTakesBiasRows || !config.bias_rows) && (kTakesGradientRows || !config.gradient_rows) &&
          shared_map(choose_hopper_backward_config(config)).bytes <= kMostSharedBytes;
 }
@@ -176,10 +180,10 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
         biased.bfloat16 = (bits & 32) == 0;
         biased.bias_float32 = (bits & 64) != 0;
         if (biased.bias_float32 && dim > kFloat32BiasTile.max_dim) continue;
-        if (softmax && dim > 64 && biased.bfloat16 && biased.bias_rows && biased.gradient_rows) continue;
         biased.stored_bias = true;
         biased.bias_gradient = (bits & 1) == 0;
         biased.interval_mask = (bits & 2) != 0;
+        if (would_spill(biased)) continue;
         biased.scaled_key = (bits & 4) != 0;
         if (biased.scaled_key && softmax) continue;
         biased.scaled_value = biased.scaled_key && biased.bias_gradient && !biased.gradient_rows && biased.bfloat16;
