@@ -112,6 +112,7 @@ struct ScoreConsumer : Consumer {
     {
       const uint32 key = ptx::opaque(geometry::descriptor_low(shared.key()));
       const uint32 query = geometry::descriptor_low(shared.query(stage));
+      await_issue(0);
       mark_step(Mark::product, BackwardPairMarks::score_product, tiles);
       ptx::wgmma_fence();
 #pragma unroll
@@ -131,6 +132,7 @@ struct ScoreConsumer : Consumer {
     const uint32 dout = geometry::descriptor_low(shared.dout(dout_at().slot()), kQueries * kRowBytes);
     {
       const uint32 value = ptx::opaque(geometry::descriptor_low(shared.value()));
+      await_issue(1);
       mark_step(Mark::product, BackwardPairMarks::slope_product, tiles);
       if constexpr (kConfig.softmax) start_slopes<false>(dp, shared.row_terms(stage) + kQueries);
       ptx::wgmma_fence();
@@ -186,8 +188,16 @@ struct ScoreConsumer : Consumer {
     ptx::wgmma_commit_group();
   }
 
+  /// Until the other consumer has issued its first or second product with the tile before, dK or dQ: that chain is the
+  /// longer one, and what comes before it in the tensor core's queue makes every step longer.
+  __device__ __forceinline__ void await_issue(int product) const {
+    ptx::named_barrier_sync(pipeline::kFirstIssuedId + product, 2 * kWarpgroup);
+  }
+
   /// A tile of nothing: dS comes to be passed on, but there is none.
   __device__ __forceinline__ void pass_nothing() {
+    await_issue(0);
+    await_issue(1);
     shared.douts.wait_full(dout_at());
     release_both(shared.douts.empty(dout_at().slot()));
     ptx::mbarrier_wait(shared.slopes.empty(tiles), SlopeStages::parity(tiles) ^ 1);
@@ -236,6 +246,8 @@ struct ScoreConsumer : Consumer {
       if (shared.item(item_at.slot()).is_end) break;
       walk();
     }
+    await_issue(0);  // the barriers end as they began
+    await_issue(1);
   }
 };
 
@@ -248,7 +260,7 @@ struct SumConsumer : Consumer {
   float dk[kConfig.head_dim / 2];
   float dq[kColumns / 2];
   float more[kMoreColumns / 2];
-  int dq_tile = 0;
+  bool starts = true;
 
   /// Starts dS K of a CTA's keys: K's panels from `key` and, where the columns are not whole, `key_of_more` on.
   __device__ __forceinline__ void issue_query_product(uint32 slopes, uint32 key, uint32 key_of_more, bool adds) {
@@ -270,7 +282,7 @@ struct SumConsumer : Consumer {
   }
 
   template <int Columns>
-  __device__ __forceinline__ void add(const float (&sums)[Columns / 2], int first_block) const {
+  __device__ __forceinline__ void add(const float (&sums)[Columns / 2], int first_block, int dq_tile) const {
     constexpr int kBlocks = kConfig.head_dim / 8, kFloats = 128;  // of a row of blocks; of a block of 16 x 8
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
     float* const to = params.backward.dq_sums + static_cast<long long>(dq_tile) * (kQueries * kConfig.head_dim) +
@@ -282,13 +294,17 @@ struct SumConsumer : Consumer {
       }
     }
   }
-  /// dQ of the tile before, which is complete, to memory.
-  __device__ __forceinline__ void add_dq() {
-    add<kColumns>(dq, sum_panel(shared.rank, 0) * 8);
-    if constexpr (!kWhole) add<kMoreColumns>(more, 8 + static_cast<int>(shared.rank) * (kMoreColumns / 8));
+  /// dQ of a tile to memory.
+  __device__ __forceinline__ void add_dq(int dq_tile) {
+    add<kColumns>(dq, sum_panel(shared.rank, 0) * 8, dq_tile);
+    if constexpr (!kWhole) add<kMoreColumns>(more, 8 + static_cast<int>(shared.rank) * (kMoreColumns / 8), dq_tile);
   }
 
-  template <bool IsFirst>
+  /// Tells the other consumer that a product is issued.
+  __device__ __forceinline__ void issued(int product) const {
+    ptx::named_barrier_arrive(pipeline::kFirstIssuedId + product, 2 * kWarpgroup);
+  }
+
   __device__ __forceinline__ void step(int flags) {
     const int stage = query_at().slot();
     const int rows = shared.note(stage).rows, dq_tile_here = shared.note(stage).dq_tile;
@@ -302,14 +318,10 @@ struct SumConsumer : Consumer {
 #pragma unroll
     for (int k = 0; k < kQueries / 16; ++k) {
       ptx::wgmma_ss<Element, kConfig.head_dim, true>(dk, slopes + geometry::k_major_step(kKeys, k * 16),
-                                                     query + geometry::transposed_step(k * 16), k > 0 || !IsFirst);
+                                                     query + geometry::transposed_step(k * 16), k > 0 || !starts);
     }
     ptx::wgmma_commit_group();
-    if constexpr (!IsFirst) {
-      mark_step(Mark::add);
-      add_dq();
-    }
-    dq_tile = dq_tile_here;
+    issued(0);
     mark_step(Mark::wait_full, BackwardPairMarks::other_slopes, tiles);
     ptx::mbarrier_wait(shared.slopes.other_full(tiles), SlopeStages::parity(tiles));
     mark_step(Mark::product, BackwardPairMarks::query_product, tiles);
@@ -318,6 +330,7 @@ struct SumConsumer : Consumer {
                         shared.key() + kKeys * kRowBytes, false);
     issue_query_product(shared.other_slopes(tiles), shared.other_key(), shared.other_key() + kKeys * kRowBytes, true);
     ptx::wgmma_commit_group();
+    issued(1);
     mark_step(Mark::wait_product, BackwardPairMarks::key_product, tiles);
     ptx::wgmma_wait_group<1>(dk);
     release_both(shared.queries.empty(stage));
@@ -329,6 +342,9 @@ struct SumConsumer : Consumer {
     }
     release_both(shared.slopes.empty(tiles));
     if ((flags & kQueryTileLast) != 0) release_resident(0);
+    mark_step(Mark::add);
+    add_dq(dq_tile_here);
+    starts = false;
     ++tiles;
   }
 
@@ -360,14 +376,15 @@ struct SumConsumer : Consumer {
                                                       pipeline::kFirstWarpgroupId + 1);
       }
       scale_keys<kMap.other_key_bytes>(shared.other_key(), pipeline::kFirstWarpgroupId + 1);
-      step<true>(flags);
-      while ((flags & kQueryTileLast) == 0) {
+      starts = true;
+      for (;;) {
+        step(flags);
+        if ((flags & kQueryTileLast) != 0) break;
         flags = wait_tile();
-        step<false>(flags);
       }
-      mark_step(Mark::add);
-      add_dq();
     } else {
+      issued(0);
+      issued(1);
       ptx::mbarrier_wait(shared.slopes.other_full(tiles), SlopeStages::parity(tiles));
       release_both(shared.queries.empty(query_at().slot()));
       release_both(shared.slopes.empty(tiles));
@@ -379,6 +396,8 @@ struct SumConsumer : Consumer {
   }
 
   __device__ __forceinline__ void run() {
+    issued(0);
+    issued(1);
     for (;; item_at.advance()) {
       mark(Mark::wait_full, BackwardPairMarks::items, item_at.passed);
       shared.items.wait_full(item_at);

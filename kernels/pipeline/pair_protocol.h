@@ -13,6 +13,7 @@ struct PairCta {
   Ring tiles[2];           ///< Q, dO; the second half's slots follow the first's
   int own = 0, other = 0;  ///< slots: dS of this CTA's keys, and of the other's
   int own_full = 0, other_full = 0, slopes_empty = 0;
+  int first_issued = 0;  ///< named barriers: dK, dQ of the tile before are issued
 };
 
 struct PairRings {
@@ -77,8 +78,10 @@ WARPLOOM_HD constexpr void score_pair(Actor& consumer, const PairRings& rings, i
     const int steps = consumer.steps(tile);
     for (int j = 0; j < steps; ++j) {
       queries.wait(query_at);
+      consumer.sync(own.first_issued);
       queries.begin(query_at);
       douts.wait(dout_at);
+      consumer.sync(own.first_issued + 1);
       douts.begin(dout_at);
       if (j > 0) {
         douts.end(before);
@@ -101,6 +104,7 @@ WARPLOOM_HD constexpr void score_pair(Actor& consumer, const PairRings& rings, i
     }
     consumer.epilogue(tile);
   }
+  for (int product = 0; product < 2; ++product) consumer.sync(own.first_issued + product);  // they end as they began
 }
 
 /// dK and dQ.
@@ -110,6 +114,7 @@ WARPLOOM_HD constexpr void sum_pair(Actor& consumer, const PairRings& rings, int
   PairTile<Actor> queries{consumer, rings, cta, 0};
   Cursor query_at;
   int step = 0;
+  for (int product = 0; product < 2; ++product) consumer.signal(own.first_issued + product);
   for (int tile = 0; consumer.has_tile(tile); ++tile) {
     for (int j = 0; j < consumer.steps(tile); ++j) {
       consumer.wait(own.own_full, step);
@@ -117,8 +122,10 @@ WARPLOOM_HD constexpr void sum_pair(Actor& consumer, const PairRings& rings, int
       consumer.expect(own.other_full, step, 1);
       consumer.read_begin(own.own, step);
       queries.begin(query_at);
+      consumer.signal(own.first_issued);
       consumer.wait(own.other_full, step);
       consumer.read_begin(own.other, step);
+      consumer.signal(own.first_issued + 1);
       queries.end(query_at);
       queries.release(query_at);
       consumer.read_end(own.own, step);
@@ -156,6 +163,9 @@ WARPLOOM_HD constexpr Protocol hopper_pair(const Sizes& n) {
     each.own_full = p.add_mbarrier({"dS_full", cta}, 1);
     each.other_full = p.add_mbarrier({"other_dS_full", cta}, 1);
     each.slopes_empty = p.add_mbarrier({"dS_empty", cta}, 2);
+    // In the kernel both CTAs have the first one's ids.
+    each.first_issued = p.add_named_barrier({"dK_issued", cta}, 2 * kWarpgroup, kFirstIssuedId + 2 * cta);
+    p.add_named_barrier({"dQ_issued", cta}, 2 * kWarpgroup, kFirstIssuedId + 2 * cta + 1);
   }
   for (int cta = 0; cta < 2; ++cta) {
     Recorder loader = p.add_role({"loader", cta}, kWarp);

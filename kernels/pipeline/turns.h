@@ -16,6 +16,8 @@ inline constexpr int kFirstStageId = 1;
 /// What consumers hand over in the kernel for dK and dV, likewise: full ones, then empty ones.
 inline constexpr int kFirstHandoffFullId = 1;
 inline constexpr int kFirstHandoffEmptyId = 3;
+/// Products that the second consumer of the backward kernel with two CTAs an item has issued: dK, dQ.
+inline constexpr int kFirstIssuedId = 1;
 inline constexpr int kFirstWarpgroupId = 5;  ///< one a consumer, for its own 128 threads
 /// The turns of the Hopper backward kernel, beside its stages.
 inline constexpr int kFirstBackwardTurnId = 7;
