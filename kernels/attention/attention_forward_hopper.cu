@@ -277,9 +277,11 @@ struct Consumer : trace::Pen<kConfig.trace> {
     issue_output<true>(value, number - 1);
     pass_turn();
     mark_step(Mark::wait_product, ForwardMarks::keys, number);
+    Diagonals computed;
+    read_bias(computed, call, shared, item_at.slot(), key.index, who);
     ptx::wgmma_wait_group<1>(flat);
     mark_step(Mark::scores);
-    if constexpr (kBiased) add_bias<true>(s, call, shared, item_at.slot(), key.index, who);
+    if constexpr (kBiased) add_bias<true>(s, computed, call, shared, item_at.slot(), key.index, who);
     release_key(key);
     if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
     float rescale[2];
@@ -338,7 +340,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     mark_step(Mark::wait_product, ForwardMarks::keys, key_at.passed);
     ptx::wgmma_wait_group<WithOutput ? 1 : 0>(flat);
     mark_step(Mark::scores);
-    if constexpr (kBiased) add_bias<false>(s, call, shared, item_at.slot(), key_at.slot(), who);
+    if constexpr (kBiased) add_bias<false>(s, {}, call, shared, item_at.slot(), key_at.slot(), who);
     release_key(key_at.place());
     release_query(kind);
     if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);

@@ -90,26 +90,46 @@ __device__ __forceinline__ bool has_plain_bias(const Shared& shared, int stage, 
   return true;
 }
 
+__device__ __forceinline__ BucketedReader bucketed_reader(const AttentionCall& call, const Shared& shared, int item,
+                                                          int stage, int consumer) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
+  return {call,
+          bucketed_tables(shared),
+          bucketed_item(shared, item),
+          bucketed_tile(shared, stage),
+          consumer * kWarpgroupRows + warp * kWarpRows,
+          lane};
+}
+
+/// Before the wait for a plain tile's scores: what is computed of R. (Stored rows gain nothing by being read early.)
+__device__ __forceinline__ void read_bias(Diagonals& computed, const AttentionCall& call, const Shared& shared,
+                                          int item, int stage, int consumer) {
+  if constexpr (kBucketed) bucketed_reader(call, shared, item, stage, consumer).read(computed);
+}
+
 /// Adds R to a warp's 16 rows of scores. What R says to be -inf is invisible. item, stage: the slots of the item and of
-/// the key tile. Plain: has_plain_bias.
+/// the key tile. Plain: has_plain_bias, and `computed` has been read.
 template <bool Plain>
-__device__ __forceinline__ void add_bias(WarpgroupScores<kKeys>& s, const AttentionCall& call, const Shared& shared,
-                                         int item, int stage, int consumer) {
+__device__ __forceinline__ void add_bias(WarpgroupScores<kKeys>& s, const Diagonals& computed,
+                                         const AttentionCall& call, const Shared& shared, int item, int stage,
+                                         int consumer) {
   const uint32 tile = shared.bias(stage, consumer);
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
-  if constexpr (kMappedBias) {
-    // Lane l gives ldmatrix a row of block l / 8.
+  // Lane l gives ldmatrix a row of block l / 8.
+  if constexpr (kMappedBias && !kBiasPanels) {
+    add_bias_pairs(s, call,
+                   CopiedBlocks{tile + (warp * kWarpRows + lane % 16) * kKeys * 2 + lane / 16 * geometry::kChunkBytes});
+  } else if constexpr (kMappedBias) {
     add_bias_pairs(s, call,
                    MappedBlocks{tile + (warp * kWarpRows + lane % 16) * geometry::kPanelRowBytes +
                                 geometry::swizzled_chunk(lane % 8, lane / 16) * geometry::kChunkBytes});
   } else if constexpr (kBucketed) {
-    BucketedReader{call,
-                   bucketed_tables(shared),
-                   bucketed_item(shared, item),
-                   bucketed_tile(shared, stage),
-                   consumer * kWarpgroupRows + warp * kWarpRows,
-                   lane}
-        .add_to<!Plain>(s);
+    const BucketedReader reader = bucketed_reader(call, shared, item, stage, consumer);
+    if constexpr (Plain) {
+      reader.add(s, computed);
+    } else {
+      reader.look_up_or_add(s);
+    }
   } else if constexpr (!kShiftedBias) {
     add_bias_pairs(s, call,
                    CopiedBlocks{tile + warp * BiasTile::kBytes + lane % 16 * BiasTile::kPitch +

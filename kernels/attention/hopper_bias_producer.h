@@ -11,10 +11,13 @@ namespace warploom {
 /// All lanes of a warp. Calls, for each item that sees keys, bring.start_item(item, its slot), and for each key tile
 /// bring.start_tile(first_column) before a slot is free, bring.fill(stage, seeing) when it is, and
 /// bring.publish(stage); seeing: bit c says that consumer c needs the tile. A tile without bytes is published only.
-template <typename Bring>
-__device__ __forceinline__ void bring_along_items(const AttentionCall& call, const Shared& shared, int lane,
+/// Turns: warps that take turns with the tiles, of which this one is number `who`.
+template <int Turns, typename Bring>
+__device__ __forceinline__ void bring_along_items(const AttentionCall& call, const Shared& shared, int lane, int who,
                                                   Bring& bring) {
+  static_assert(kConfig.stages % Turns == 0, "a warp that misses a phase of a slot cannot tell the next one by parity");
   KeyRing::Cursor key_at;
+  const auto is_mine = [&] { return Turns == 1 || key_at.passed % Turns == who; };
   for (ItemRing::Cursor at;; at.advance()) {
     shared.items.wait_full(at);
     const Item& item = shared.item(at.slot());
@@ -24,19 +27,21 @@ __device__ __forceinline__ void bring_along_items(const AttentionCall& call, con
       typename Masking::Tiles tiles(call, item, lane);
       has_tiles = tiles.tile >= 0;
       if (has_tiles) bring.start_item(item, at.slot());
-      for (; tiles.tile >= 0; tiles.advance()) {
+      for (; tiles.tile >= 0; tiles.advance(), key_at.advance()) {
+        if (!is_mine()) continue;
         bring.start_tile(tiles.tile * kKeys);
         const int kind = tiles.kind();
         const unsigned seeing = __ballot_sync(kAllLanes, lane < kConfig.consumers && kind != kUnseenTile);
         shared.keys.wait_empty(key_at);
         bring.fill(key_at.slot(), seeing);
         bring.publish(key_at.slot());
-        key_at.advance();
       }
     }
     if (!has_tiles) {
-      shared.keys.wait_empty(key_at);
-      bring.publish(key_at.slot());
+      if (is_mine()) {
+        shared.keys.wait_empty(key_at);
+        bring.publish(key_at.slot());
+      }
       key_at.advance();
     }
     shared.items.release(at);
@@ -93,10 +98,10 @@ __device__ __forceinline__ void bring_bias(const AttentionCall& call, const Shar
   if constexpr (kBucketed) {
     BucketedProducer bring{call, shared, lane};
     bring.prepare();
-    bring_along_items(call, shared, lane, bring);
+    bring_along_items<kBiasWarps>(call, shared, lane, warp, bring);
   } else if constexpr (kCopiedBias) {
     BiasCopier bring{call, shared, lane, warp, shared.bias_rows(warp)};
-    bring_along_items(call, shared, lane, bring);
+    bring_along_items<1>(call, shared, lane, warp, bring);
   }
 }
 

@@ -87,6 +87,12 @@ __device__ __forceinline__ unsigned long long first_of_cell(int cell) {
   return __float2ull_ru(__uint_as_float((cell + kCellOfZero) << 21));
 }
 
+/// Positions, and one value for all times, where a warp need not look times up: values of two neighbouring diagonals,
+/// for pairs of a lane's columns from eight columns before its first ones on.
+struct Diagonals {
+  float2 pairs[kKeys / 8 + 1];
+};
+
 /// A lane's part of a bucketed R. row: its warp's first one in the item's tile.
 struct BucketedReader {
   const AttentionCall& call;
@@ -95,42 +101,50 @@ struct BucketedReader {
   const BucketedTile& tile;
   const int row, lane;
 
-  /// Adds R to the warp's scores. LooksUp: it may have to look up times.
-  template <bool LooksUp>
-  __device__ __forceinline__ void add_to(WarpgroupScores<kKeys>& s) const {
+  __device__ __forceinline__ void read(Diagonals& values) const {
     const TimesSeen seen = tile.seen[row / kWarpRows];
-    if (LooksUp && (seen & kLooksUpTimes) != 0) {
-      look_up(s, (seen & kWideTimes) != 0);
-      return;
-    }
-    const int low = seen & 0xff, high = seen >> 8 & 0xff;
-    const bool later = (seen & kLaterColumns) != 0;
-    add_positions(s, item.table[later ? high : low]);
-#pragma unroll 1
-    for (int bucket = low; bucket < high; ++bucket) compare(s, bucket, later);
-  }
-
- private:
-  __device__ __forceinline__ const float2* window() const {
-    const int diagonal = kQueryRows - 1 - row - lane / 4 + lane % 4 * 2;
-    return reinterpret_cast<const float2*>(&tile.window[diagonal % 2][diagonal / 2 * 2]);
-  }
-
-  /// Positions, and one value for all times.
-  __device__ __forceinline__ void add_positions(WarpgroupScores<kKeys>& s, float time) const {
+    const float time = item.table[(seen & kLaterColumns) != 0 ? highest(seen) : lowest(seen)];
     const float2* const pairs = window();
-    // Eight rows further down is eight columns to the left.
-    float2 lower = {pairs[-4].x + time, pairs[-4].y + time};
+#pragma unroll
+    for (int n = -1; n < kKeys / 8; ++n) values.pairs[n + 1] = {pairs[4 * n].x + time, pairs[4 * n].y + time};
+  }
+
+  /// Adds R to the warp's scores.
+  __device__ __forceinline__ void add(WarpgroupScores<kKeys>& s, const Diagonals& values) const {
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
-      const float2 upper = {pairs[4 * n].x + time, pairs[4 * n].y + time};
+      // Eight rows further down is eight columns to the left.
+      const float2 upper = values.pairs[n + 1], lower = values.pairs[n];
       float(&c)[4] = s[0][n];
       c[0] = Rows::biased(c[0], upper.x, call);
       c[1] = Rows::biased(c[1], upper.y, call);
       c[2] = Rows::biased(c[2], lower.x, call);
       c[3] = Rows::biased(c[3], lower.y, call);
-      lower = upper;
     }
+    const TimesSeen seen = tile.seen[row / kWarpRows];
+#pragma unroll 1
+    for (int bucket = lowest(seen); bucket < highest(seen); ++bucket) compare(s, bucket, (seen & kLaterColumns) != 0);
+  }
+
+  /// The same where times may have to be looked up.
+  __device__ __forceinline__ void look_up_or_add(WarpgroupScores<kKeys>& s) const {
+    const TimesSeen seen = tile.seen[row / kWarpRows];
+    if ((seen & kLooksUpTimes) != 0) {
+      look_up(s, (seen & kWideTimes) != 0);
+      return;
+    }
+    Diagonals values;
+    read(values);
+    add(s, values);
+  }
+
+ private:
+  static __device__ __forceinline__ int lowest(TimesSeen seen) { return static_cast<int>(seen & 0xff); }
+  static __device__ __forceinline__ int highest(TimesSeen seen) { return static_cast<int>(seen >> 8 & 0xff); }
+
+  __device__ __forceinline__ const float2* window() const {
+    const int diagonal = kQueryRows - 1 - row - lane / 4 + lane % 4 * 2;
+    return reinterpret_cast<const float2*>(&tile.window[diagonal % 2][diagonal / 2 * 2]);
   }
 
   /// Adds the step from the one side of a threshold to the other for the columns with the earlier times.
@@ -156,47 +170,43 @@ struct BucketedReader {
     }
   }
 
-  static constexpr int kBlocksAtOnce = 4;
-  /// R of two neighbouring columns of some blocks of eight, in the rows' two halves.
-  using Part = float2[kBlocksAtOnce][2];
+  /// R of two neighbouring columns of each block of eight, in the rows' two halves.
+  using Values = float2[kKeys / 8][2];
 
   /// Element by element.
   __device__ __forceinline__ void look_up(WarpgroupScores<kKeys>& s, bool wide) const {
     const int of_lane = row + lane / 4;
     const long long origin = tile.times[0], times[2] = {item.row_times[of_lane], item.row_times[of_lane + 8]};
     const int relative[2] = {static_cast<int>(times[0] - origin), static_cast<int>(times[1] - origin)};
+    Values values;  // in local memory: with the look-ups unrolled the kernel would be twice as long
+    if (wide) {
+      look_up_values(values, times, tile.times);
+    } else {
+      look_up_values(values, relative, tile.relative);
+    }
 #pragma unroll
-    for (int first = 0; first < kKeys / 8; first += kBlocksAtOnce) {
-      Part part;  // in local memory: with the look-ups unrolled the kernel would be twice as long
-      if (wide) {
-        look_up_blocks(part, first, times, tile.times);
-      } else {
-        look_up_blocks(part, first, relative, tile.relative);
-      }
+    for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
-      for (int n = 0; n < kBlocksAtOnce && first + n < kKeys / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float r = i % 2 == 0 ? part[n][i / 2].x : part[n][i / 2].y;
-          float& score = s[0][first + n][i];
-          score = r == ptx::minus_infinity() ? Rows::invisible() : Rows::biased(score, r, call);
-        }
+      for (int i = 0; i < 4; ++i) {
+        const float r = i % 2 == 0 ? values[n][i / 2].x : values[n][i / 2].y;
+        float& score = s[0][n][i];
+        score = r == ptx::minus_infinity() ? Rows::invisible() : Rows::biased(score, r, call);
       }
     }
   }
 
   template <typename Time>
-  __device__ __forceinline__ void look_up_blocks(Part& part, int first, const Time (&row_times)[2],
+  __device__ __forceinline__ void look_up_values(Values& values, const Time (&row_times)[2],
                                                  const Time (&column_times)[kKeys]) const {
-    const float2* const pairs = window() + 4 * first;
-    const Time* const columns = &column_times[8 * first + lane % 4 * 2];
+    const float2* const pairs = window();
+    const Time* const columns = &column_times[lane % 4 * 2];
 #pragma unroll 1
-    for (int n = 0; n < geometry::min_of(kBlocksAtOnce, kKeys / 8 - first); ++n) {
+    for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float2 position = pairs[4 * (n - half)];
-        part[n][half] = {position.x + time_value(difference(row_times[half], columns[8 * n])),
-                         position.y + time_value(difference(row_times[half], columns[8 * n + 1]))};
+        values[n][half] = {position.x + time_value(difference(row_times[half], columns[8 * n])),
+                           position.y + time_value(difference(row_times[half], columns[8 * n + 1]))};
       }
     }
   }

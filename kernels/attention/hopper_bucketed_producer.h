@@ -1,5 +1,6 @@
-// The warp of the Hopper forward kernel's producer that lays out the tables of a bucketed bias for each key tile
-// (hopper_bucketed.h says what lies there).
+// The warps of the Hopper forward kernel's producer that lay out the tables of a bucketed bias for each key tile
+// (hopper_bucketed.h says what lies there). They take turns with the tiles; what an item needs each of them writes, the
+// same values to the same places, so that it is there before a tile of either.
 #pragma once
 
 #include "attention/hopper_bucketed.h"
@@ -133,7 +134,7 @@ struct BucketedProducer {
     };
     const unsigned long long difference = lane % 2 == 0 ? between(earliest, to) | between(from, latest)
                                                         : max(between(latest, from), between(to, earliest));
-    const int bucket = staged().bucket(difference);
+    const int bucket = bucket_of(difference);
     const int other = __shfl_xor_sync(kAllLanes, bucket, 1);
     if (lane % 2 == 0 && lane / 2 < kWarps) {
       const bool later = from >= latest, one_side = later || earliest >= to;
@@ -152,6 +153,12 @@ struct BucketedProducer {
 
  private:
   __device__ __forceinline__ TimeBuckets staged() const { return {bucketed_tables(shared).thresholds, count, false}; }
+  /// From the cell, as look-ups do.
+  __device__ __forceinline__ int bucket_of(unsigned long long difference) const {
+    const BucketedTables& tables = bucketed_tables(shared);
+    const int reached = tables.reached[time_cell(difference)];
+    return geometry::min_of(reached + (difference >= tables.thresholds[reached] ? 1 : 0), count);
+  }
   __device__ __forceinline__ float scaled(float value) const {
     return value == ptx::minus_infinity() ? value : value * Rows::bias_factor(call);
   }

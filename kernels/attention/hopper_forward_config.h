@@ -19,7 +19,7 @@ enum class HopperBias : int {
   rows,          ///< in q's type, rows of whole 16 bytes (packed): copied by two warps of the producer
   shifted_rows,  ///< in q's type, rows that begin anywhere: likewise
   float_rows,    ///< in float32, rows that begin anywhere: likewise
-  bucketed,      ///< from tables, which a warp of the producer lays out for each key tile
+  bucketed,      ///< from tables, which warps of the producer lay out for each key tile
 };
 /// Whether warps of the producer copy R row by row.
 WARPLOOM_HD constexpr bool is_copied(HopperBias bias) {
@@ -37,7 +37,7 @@ struct HopperForwardConfig {
   HopperBias bias = HopperBias::none;  ///< not with an interval mask or a softcap
   int consumers = 2;                   ///< warpgroups of 64 query rows, 1 to 4
   int key_columns = 128;               ///< of a tile; a multiple of 16
-  int stages = 2;                      ///< of the K ring and of the V ring: 1, 2 or 4
+  int stages = 2;                      ///< of the K ring and of the V ring: 1 to 4
   int query_stages = 2;                ///< 2: the next item's first S is issued beside this one's last P V
   bool turns = true;                   ///< consumers use the tensor core in turns (ping-pong)
   /// HSTU in bfloat16 with a power of two for alpha / 2: Q is multiplied by it where it lies, which is exact, and not
@@ -106,6 +106,13 @@ struct HopperForwardSharedMap {
   static constexpr int item_bytes = 256;
 };
 
+/// Whether TMA lays R out in swizzled panels of 64 columns, as K and V; else in rows of key_columns without a swizzle,
+/// so that nothing is fetched beyond the tile.
+inline constexpr bool kTrimsBias = true;
+WARPLOOM_HD constexpr bool has_bias_panels(int key_columns) {
+  return !kTrimsBias || key_columns % geometry::kPanelColumns == 0;
+}
+
 /// Bytes of one consumer's tile of a stored R: as TMA lays it out, or rows of a chunk of 16 bytes more each
 /// (bias_rows.h).
 WARPLOOM_HD constexpr int bias_bytes(const HopperForwardConfig& config) {
@@ -114,7 +121,8 @@ WARPLOOM_HD constexpr int bias_bytes(const HopperForwardConfig& config) {
     case HopperBias::bucketed:
       return 0;
     case HopperBias::tensor_map:
-      return geometry::tile_bytes(kWarpgroupRows, config.key_columns);
+      return has_bias_panels(config.key_columns) ? geometry::tile_bytes(kWarpgroupRows, config.key_columns)
+                                                 : kWarpgroupRows * 2 * config.key_columns;
     case HopperBias::float_rows:
       return kWarpgroupRows * (4 * config.key_columns + geometry::kChunkBytes);
     default:
@@ -125,6 +133,9 @@ WARPLOOM_HD constexpr int bias_bytes(const HopperForwardConfig& config) {
 /// Warps that copy rows, and what each keeps of where they lie.
 inline constexpr int kCopyingWarps = 2;
 inline constexpr int kBiasRowsBytes = 64;
+
+/// Warps that lay out a bucketed bias, every other key tile each: one would take longer for a tile than the consumers.
+inline constexpr int kBucketedWarps = 2;
 
 /// A bucketed bias (hopper_bucketed.h). Differences of times fall into cells by the exponent and two more bits of
 /// their value as a float: one for 0, four for each power of two.

@@ -209,9 +209,14 @@ struct Loader : trace::Pen<kConfig.trace> {
         if constexpr (kMappedBias) {
           for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
             if ((seeing >> consumer & 1) == 0) continue;
-            load_tile<kWarpgroupRows, kKeys>(&params.bias, shared.bias(key_at.slot(), consumer), full,
-                                             item.bias_row + consumer * kWarpgroupRows, item.bias_head,
-                                             item.bias_sequence, first_column);
+            const uint32 to = shared.bias(key_at.slot(), consumer);
+            const int row = item.bias_row + consumer * kWarpgroupRows;
+            if constexpr (kBiasPanels) {
+              load_tile<kWarpgroupRows, kKeys>(&params.bias, to, full, row, item.bias_head, item.bias_sequence,
+                                               first_column);
+            } else {
+              ptx::tma_load<4>(&params.bias, to, full, {first_column, row, item.bias_head, item.bias_sequence});
+            }
           }
         }
       }

@@ -18,9 +18,12 @@ using ptx::uint32;
 using trace::Mark;
 
 using Element = Either<kConfig.bfloat16, ptx::Bfloat16, ptx::Float16>::Type;
+/// HSTU: tanh first (hopper_rows.h). Copied rows gain nothing by it and lack the registers.
+constexpr bool kTanhFirst =
+    kConfig.bfloat16 && (kConfig.bias == HopperBias::tensor_map || kConfig.bias == HopperBias::bucketed);
 /// The score function.
 using Rows = Either<kConfig.score == ScoreKind::softmax, SoftmaxRows<kConfig.softcap, kConfig.bias != HopperBias::none>,
-                    HstuRows<kConfig.bfloat16, kConfig.scaled_query>>::Type;
+                    HstuRows<kConfig.bfloat16, kConfig.scaled_query, kTanhFirst>>::Type;
 
 constexpr HopperForwardSharedMap kMap = shared_map(kConfig);
 constexpr int kWarpgroup = 128;
@@ -31,12 +34,15 @@ constexpr int kDepth = (kConfig.head_dim + 15) / 16;  // k16 of S
 constexpr int kWarpRows = 16;
 /// Whether a step that may end an item waits for its product with V before it turns the next scores into P. With two
 /// consumers the tensor core would idle meanwhile; more of them lack the registers for both, and so do lists of
-/// intervals or wide tiles of HSTU beside float16's exponents.
+/// intervals or wide tiles of HSTU beside float16's exponents, and wide heads of softmax beside a computed bias.
 constexpr bool kEndsItemFirst = kConfig.consumers > 2 ||
+                                (kConfig.score == ScoreKind::softmax && kConfig.bias == HopperBias::bucketed &&
+                                 kConfig.query_stages == 1) ||
                                 (!kConfig.bfloat16 &&
                                  (kConfig.interval_mask || (kConfig.score == ScoreKind::silu && kKeys == 128)));
 constexpr bool kBiased = kConfig.bias != HopperBias::none;
 constexpr bool kMappedBias = kConfig.bias == HopperBias::tensor_map;
+constexpr bool kBiasPanels = has_bias_panels(kKeys);  // of a mapped one
 constexpr bool kCopiedBias = is_copied(kConfig.bias);
 constexpr bool kBucketed = kConfig.bias == HopperBias::bucketed;
 constexpr bool kFloatBias = kConfig.bias == HopperBias::float_rows;
@@ -47,7 +53,7 @@ constexpr int kKeyReleases = kBiased ? 4 : 1;
 static_assert(!kBiased || (!kConfig.interval_mask && !kConfig.softcap));
 /// Warps of the producer that bring R, and their arrivals on a key tile: what is copied arrives by itself, lane by
 /// lane.
-constexpr int kBiasWarps = kBucketed ? 1 : kCopiedBias ? kCopyingWarps : 0;
+constexpr int kBiasWarps = kBucketed ? kBucketedWarps : kCopiedBias ? kCopyingWarps : 0;
 constexpr int kBiasPublications = kBucketed ? 1 : 32 * kBiasWarps;
 constexpr int kPanelValues = geometry::kPanelColumns;
 static_assert(kKeys % 16 == 0 && kKeys <= 256 && kConfig.consumers >= 1 && kConfig.consumers <= kMaxConsumers);

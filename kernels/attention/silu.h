@@ -58,6 +58,15 @@ __device__ __forceinline__ float silu_of_half_exact(float h) {
   return (bounded + bounded) * ptx::rcp_approx(1.0f + ptx::ex2_approx(bounded * kMinusTwoLog2E));
 }
 
+/// The same for h below kTanhLimit, with one special function: e = e^z is less than 0.0025 there, and
+/// z e / (1 + e) = z (e - e^2 + e^3 - ...).
+__device__ __forceinline__ float silu_of_half_below_limit(float h) {
+  constexpr float kTwoLog2E = 2.885390081777927f;
+  const float bounded = ptx::max_nan(h, -1e30f);
+  const float e = ptx::ex2_approx(bounded * kTwoLog2E);
+  return (bounded + bounded) * fmaf(fmaf(e, e, -e), e, e);
+}
+
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
 __device__ __forceinline__ float power_of_two(int exponent) {

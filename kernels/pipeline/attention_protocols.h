@@ -325,16 +325,26 @@ WARPLOOM_HD constexpr void load_hopper(Actor& loader, const HopperRings& rings) 
   release(loader, rings.items, item_at);
 }
 
-/// What brings R walks the items as the loader does.
+/// What brings R walks the items as the loader does: number `who` of `bringers`, which take turns with the key tiles.
 template <class Actor>
-WARPLOOM_HD constexpr void bring_hopper_bias(Actor& bringer, const HopperRings& rings) {
+WARPLOOM_HD constexpr void bring_hopper_bias(Actor& bringer, const HopperRings& rings, int who, int bringers) {
   Cursor item_at, at;
+  int passed = 0;
+  const auto bring = [&](bool stores) {
+    if (passed++ % bringers != who) {
+      at.advance(rings.bias);
+    } else if (stores) {
+      store(bringer, rings.bias, at);
+    } else {
+      fill_nothing(bringer, rings.bias, at);
+    }
+  };
   for (int tile = 0;; ++tile) {
     wait_full(bringer, rings.items, item_at);
     const bool is_end = !bringer.has_tile(tile);
     const int steps = is_end ? 0 : bringer.steps(tile);
-    for (int j = 0; j < steps; ++j) store(bringer, rings.bias, at);
-    if (steps == 0) fill_nothing(bringer, rings.bias, at);
+    for (int j = 0; j < steps; ++j) bring(true);
+    if (steps == 0) bring(false);
     release(bringer, rings.items, item_at);
     if (is_end) break;
   }
@@ -421,13 +431,13 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
   close_turns(consumer, turns, who, 0);
 }
 
-WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_stages, bool brings_bias = false) {
+WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_stages, int bias_bringers = 0) {
   Protocol p(n);
   HopperRings rings;
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 4, n.consumers + (brings_bias ? 2 : 1));
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 4, n.consumers + 1 + bias_bringers);
   rings.tiles = add_attention_rings(p, query_stages);
-  rings.brings_bias = brings_bias;
-  if (brings_bias) {
+  rings.brings_bias = bias_bringers > 0;
+  if (rings.brings_bias) {
     rings.bias = rings.tiles.keys;
     rings.bias.first_slot = p.num_slots;
     for (int stage = 0; stage < n.stages; ++stage) {
@@ -441,9 +451,9 @@ WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_s
   schedule_hopper(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
   load_hopper(loader, rings);
-  if (brings_bias) {
-    Recorder bringer = p.add_role({"bias"}, kWarp);
-    bring_hopper_bias(bringer, rings);
+  for (int who = 0; who < bias_bringers; ++who) {
+    Recorder bringer = p.add_role({"bias", who}, kWarp);
+    bring_hopper_bias(bringer, rings, who, bias_bringers);
   }
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
@@ -456,12 +466,21 @@ WARPLOOM_HD constexpr Protocol hopper_attention(const Sizes& n) {
   return hopper_attention_with(n, 2);
 }
 
-/// With what brings R beside the keys. (Two warps do, each its half in the same way.) No tile with a bias has more than
-/// three consumers, and they are alike.
-WARPLOOM_HD constexpr Protocol hopper_attention_bias(const Sizes& given) {
-  Sizes n = given;
+/// No tile with a bias has more than three consumers, and they are alike.
+WARPLOOM_HD constexpr Protocol hopper_attention_biased(Sizes n, int bringers) {
   if (n.consumers > 3) n.consumers = 3;
-  return hopper_attention_with(n, 2, /*brings_bias=*/true);
+  return hopper_attention_with(n, 2, bringers);
+}
+/// With what brings R beside the keys. (Two warps copy, each its half of a tile in the same way.)
+WARPLOOM_HD constexpr Protocol hopper_attention_bias(const Sizes& n) {
+  return hopper_attention_biased(n, 1);
+}
+/// With two that take turns with the key tiles, as for a bucketed bias. With an odd number of slots each would miss
+/// every other phase of a slot, and a parity does not tell so.
+WARPLOOM_HD constexpr Protocol hopper_attention_bias_turns(const Sizes& given) {
+  Sizes n = given;
+  n.stages += n.stages % 2;
+  return hopper_attention_biased(n, 2);
 }
 
 /// Heads so wide that shared memory holds one Q.

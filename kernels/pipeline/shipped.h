@@ -31,6 +31,7 @@ inline constexpr Pipeline kShippedPipelines[] = {
     {"hopper-one-query", "the same with one Q slot, for wide heads", &hopper_attention_one_query},
     {"hopper-bias", "the forward kernel for Hopper with a warp that brings the bias beside the keys",
      &hopper_attention_bias},
+    {"hopper-bias-turns", "the same with two such warps, every other key tile each", &hopper_attention_bias_turns},
     {"hopper-backward",
      "the one-pass backward kernel for Hopper: dQ one step late from dS that consumers exchange, its sums kept by a "
      "fifth role",

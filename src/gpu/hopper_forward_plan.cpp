@@ -42,8 +42,16 @@ constexpr bool kCopiesBiases = true;
 /// Bucketed biases.
 constexpr bool kComputesBiases = true;
 
-/// With a bias in q's type, the tiles of which lie beside those of K: by TMA in panels of 64 columns.
-constexpr std::array kBiasTiles = {
+/// With a bias in q's type that a tensor map describes, the tiles of which lie beside those of K. What R takes of L2's
+/// bandwidth bounds these kernels, so a third stage is worth more than a second Q.
+constexpr std::array kMappedBiasTiles = {
+    Tile{64, 3, 64, 3, 2},
+    Tile{128, 2, 64, 3, 1},
+    Tile{192, 2, 64, 2, 1},
+    Tile{256, 2, 48, 2, 1},
+};
+/// With one whose rows are copied.
+constexpr std::array kCopiedBiasTiles = {
     Tile{64, 3, 64, 2, 2},
     Tile{128, 2, 64, 2, 2},
     Tile{192, 2, 64, 2, 1},
@@ -56,10 +64,10 @@ constexpr std::array kFloatBiasTiles = {
     Tile{192, 2, 48, 2, 1},
     Tile{256, 2, 32, 2, 1},
 };
-/// With a bucketed one, which takes a little of shared memory.
+/// With a bucketed one, which takes a little of shared memory. Two warps take turns with its stages.
 constexpr std::array kBucketedTiles = {
-    Tile{64, 3, 64, 2, 2},
-    Tile{128, 2, 96, 2, 2},
+    Tile{64, 3, 64, 4, 2},
+    Tile{128, 2, 64, 4, 1},
     Tile{192, 2, 64, 2, 1},
     Tile{256, 2, 48, 2, 1},
 };
@@ -72,8 +80,10 @@ const std::array<Tile, kTiles.size()>& tiles_of(HopperBias bias) {
       return kFloatBiasTiles;
     case HopperBias::bucketed:
       return kBucketedTiles;
+    case HopperBias::tensor_map:
+      return kMappedBiasTiles;
     default:
-      return kBiasTiles;
+      return kCopiedBiasTiles;
   }
 }
 
@@ -382,7 +392,12 @@ Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& dev
   if (Status status = encode_map(cuda, "k", shapes.key, call.k, params.key); !status.ok()) return status;
   if (Status status = encode_map(cuda, "v", shapes.value, call.v, params.value); !status.ok()) return status;
   if (config->bias == HopperBias::tensor_map) {
-    const Status status = encode_map(cuda, "bias", bias_map(call, kWarpgroupRows), bias_tensor(call.bias), params.bias);
+    TensorMapShape shape = bias_map(call, kWarpgroupRows);
+    if (!has_bias_panels(config->key_columns)) {
+      shape.box[0] = static_cast<std::uint32_t>(config->key_columns);
+      shape.swizzle = TensorMapSwizzle::none;
+    }
+    const Status status = encode_map(cuda, "bias", shape, bias_tensor(call.bias), params.bias);
     if (!status.ok()) return status;
   }
   params.call = device_call;
