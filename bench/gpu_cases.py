@@ -657,6 +657,7 @@ DEVICE_TESTS = {
     "pack-rounding": "tests/device/conversion_test.cu",
     "silu-accuracy": "tests/device/conversion_test.cu",
     "tanh-limit": "tests/device/conversion_test.cu",
+    "activation-errors": "kernels/laboratory/activations.cu",
     "interval-bits": "tests/device/visibility_test.cu",
     "mask-rows": "tests/device/visibility_test.cu",
     "tile-walks": "tests/device/visibility_test.cu",

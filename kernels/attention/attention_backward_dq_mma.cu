@@ -45,8 +45,10 @@ __device__ __forceinline__ void fit_float16(Scores& ds, Sums& dq, int& exponent)
   }
 }
 
+using TransposedReader = tile::BlockReader<kConfig.key_columns>;
+
 /// dq += dS K for one key tile.
-__device__ __forceinline__ void accumulate(Sums& dq, const Scores& ds, const KeyReader& keys) {
+__device__ __forceinline__ void accumulate(Sums& dq, const Scores& ds, const TransposedReader& keys) {
 #pragma unroll
   for (int k = 0; k < kKeyBlocks / 2; ++k) {
     uint32 a[4];
@@ -195,9 +197,9 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
     } else {
       const bool whole = __all_sync(kAllLanes, !row_exists || row.sees_all(columns));
       const uint32 here = ptx::opaque(base);  // or the readers' addresses would be kept through the loop
-      const KeyReader key(here + kMap.key + stage * kMap.key_bytes, 0);
+      const uint32 keys = here + kMap.key + stage * kMap.key_bytes;
       Scores s, dp;
-      products<(kConfig.head_dim + 15) / 16>(s, QueryReader(here + kMap.query, warp_row), key);
+      products<(kConfig.head_dim + 15) / 16>(s, QueryReader(here + kMap.query, warp_row), KeyReader(keys, 0));
       products<(kConfig.value_dim + 15) / 16>(dp, QueryReader(here + kMap.dout, warp_row),
                                               KeyReader(here + kMap.value + stage * kMap.value_bytes, 0));
       bool masks = false;
@@ -209,7 +211,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
         load_bias(next);
       }
       if constexpr (!kConfig.bfloat16) fit_float16(dp, dq, exponent);
-      accumulate(dq, dp, key);
+      accumulate(dq, dp, TransposedReader(keys, 0));
     }
     if constexpr (kConfig.stages == 1) {
       __syncthreads();  // nobody reads this tile

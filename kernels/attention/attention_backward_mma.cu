@@ -203,8 +203,9 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
       }
     };
     const auto add_to_dv = [&](const Packed& p16) {
+      const uint32 again = (kFewAddresses ? ptx::opaque(base) : here) + kMap.dout + stage * kMap.dout_bytes;
       accumulate<kValueColumns>(dv, p16, KeyReader(here + kMap.probabilities, warp_key()),
-                                ColumnReader<kConfig.query_rows, kValueColumns>(douts, warp_part()));
+                                ColumnReader<kConfig.query_rows, kValueColumns>(again, warp_part()));
     };
     if constexpr (kBiased) {
       if (masks) hide_masked(bias, tile, s, dp);

@@ -100,7 +100,6 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
   clear(o);
   const QueryReader query(base + kMap.query, warp_row);
   const KeyReader key(base + kMap.key, 0);
-  const KeyReader value(base + kMap.value, 0);
 
   Score score(p, exponents + warp_row);
   Bias bias(p, work, *reinterpret_cast<const BiasRows*>(shared + kMap.bias_rows), shared + kMap.bias);
@@ -130,7 +129,9 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
       }
       continue;
     }
-    const KeyTile tile{key.moved(stage * kMap.key_bytes), value.moved(stage * kMap.value_bytes), first_column,
+    // V's address is made anew for every tile: kept through the loop, it would not fit into the registers.
+    const KeyTile tile{key.moved(stage * kMap.key_bytes),
+                       ValueReader(ptx::opaque(base) + kMap.value + stage * kMap.value_bytes, 0), first_column,
                        next_column, __all_sync(kAllLanes, !row_exists || row.sees_all(columns)) != 0};
     // Contexts are a few rows that see far: the second half of their warp has nothing to do there. A bucketed bias
     // makes so much code that it isn't compiled twice.

@@ -208,7 +208,7 @@ __device__ __forceinline__ void attend(const SplitCall& p, unsigned char* shared
   clear(o);
   const QueryReader query(base + kMap.query, row_warp * kWarpRows);
   const KeyReader key(base + kMap.key, key_warp * kWarpColumns);
-  const KeyReader value(base + kMap.value, key_warp * kWarpColumns);
+  const ValueReader value(base + kMap.value, key_warp * kWarpColumns);
 
   Score score(call, exponents);
   Bias bias(call, work, *reinterpret_cast<const BiasRows*>(shared + kMap.bias_rows), shared + kMap.bias);

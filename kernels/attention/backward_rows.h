@@ -27,7 +27,7 @@ constexpr int kBiasElementBytes = kConfig.bias == BiasKind::rows32 ? 4 : 2;
 static_assert(kConfig.key_columns % 32 == 0);
 
 using QueryReader = tile::BlockReader<kQueryRows>;
-using KeyReader = tile::BlockReader<kConfig.key_columns>;
+using KeyReader = tile::BlockReader<kConfig.key_columns, geometry::BlockOrder::b>;
 using Scores = float[1][kKeyBlocks][4];
 using Bias = Either<kBucketed, BucketedBias<kConfig.key_columns, 16>,
                     RowsBias<Element, kConfig.bias == BiasKind::rows32, kQueryRows, kConfig.key_columns, 16>>::Type;
@@ -65,8 +65,8 @@ __device__ __forceinline__ void products(Scores& s, const QueryReader& rows, con
     for (int n = 0; n < kKeyBlocks / 2; ++n) {
       uint32 b[4];
       ptx::ldmatrix_x4(b, keys.at(n, k));
-      ptx::mma_m16n8k16<Element>(s[0][2 * n], a, b[0], b[2]);
-      ptx::mma_m16n8k16<Element>(s[0][2 * n + 1], a, b[1], b[3]);
+      ptx::mma_m16n8k16<Element>(s[0][2 * n], a, b[0], b[1]);
+      ptx::mma_m16n8k16<Element>(s[0][2 * n + 1], a, b[2], b[3]);
     }
   }
 }

@@ -42,6 +42,8 @@ constexpr bool kBiased = kConfig.bias != BiasKind::none;
 constexpr bool kFewRegisters = kConfig.interval_mask || !kConfig.bfloat16 || kConfig.softcap || kOddColumns;
 constexpr bool kFewestRegisters =
     kConfig.softcap && !kConfig.accumulate_dq && kConfig.head_dim <= 64 && kConfig.value_dim <= 64;
+// dO's address is made anew for its second use, where it would be one register too many.
+constexpr bool kFewAddresses = kConfig.softmax && kSharing == 1 && (kConfig.accumulate_dq || kConfig.head_dim <= 64);
 constexpr int kUnroll = kFewestRegisters ? 1 : kFewRegisters ? 2 : 16;
 // Tables, with their gradients: R is added before dP is there, and P goes into dV before dS is taken back, for their
 // registers.
@@ -55,7 +57,7 @@ static_assert(kConfig.stages == 1 || kConfig.stages == 2);
 static_assert(kWorkBytes == kMap.work_bytes && sizeof(QueryTile) == kMap.tile_bytes);
 
 using KeyReader = tile::BlockReader<kConfig.key_rows>;
-using QueryReader = tile::BlockReader<kConfig.query_rows>;
+using QueryReader = tile::BlockReader<kConfig.query_rows, geometry::BlockOrder::b>;
 using Scores = float[kKeyBlocks][kQueryBlocks][4];
 using Packed =
     uint32[kKeyBlocks][kQueryBlocks][2];  // pairs of neighbouring queries: of key row lane / 4, and 8 further
@@ -73,7 +75,7 @@ __device__ __forceinline__ void set_to_zero(Array& sums) {
 
 /// Blocks of 16 columns from a warp's first one on. Where the warps' parts start at multiples of a power of two the
 /// address is found by the exclusive or of a constant.
-template <int Rows, int Columns>
+template <int Rows, int Columns, geometry::BlockOrder Order = geometry::BlockOrder::a>
 class ColumnReader {
  public:
   __device__ __forceinline__ ColumnReader(uint32 tile, int part)
@@ -84,7 +86,7 @@ class ColumnReader {
 
  private:
   static constexpr bool kConstant = Columns % 4 == 0 || Columns == 2 || Columns == 1;
-  tile::BlockReader<Rows> blocks_;
+  tile::BlockReader<Rows, Order> blocks_;
   int first_;
 };
 
@@ -99,12 +101,12 @@ __device__ __forceinline__ void products(Scores& s, const KeyReader& keys, const
     for (int m = 0; m < kKeyBlocks; ++m) ptx::ldmatrix_x4(a[m], keys.at(m, k));
 #pragma unroll
     for (int n = 0; n < kQueryBlocks / 2; ++n) {
-      uint32 b[4];  // queries 16n..+7 and +8..+15 as two n8 blocks: fragments (0,0) (1,0) (0,1) (1,1)
+      uint32 b[4];  // queries 16n..+7 and +8..+15, two registers each
       ptx::ldmatrix_x4(b, queries.at(n, k));
 #pragma unroll
       for (int m = 0; m < kKeyBlocks; ++m) {
-        ptx::mma_m16n8k16<Element>(s[m][2 * n], a[m], b[0], b[2]);
-        ptx::mma_m16n8k16<Element>(s[m][2 * n + 1], a[m], b[1], b[3]);
+        ptx::mma_m16n8k16<Element>(s[m][2 * n], a[m], b[0], b[1]);
+        ptx::mma_m16n8k16<Element>(s[m][2 * n + 1], a[m], b[2], b[3]);
       }
     }
   }
@@ -295,7 +297,7 @@ __device__ __forceinline__ void store_scores(uint32 tile, const Packed& packed) 
 __device__ __forceinline__ void add_dq(float* sums, uint32 score_gradient, uint32 keys, float scale) {
   const int warp = threadIdx.x / 32;
   const int row_part = warp / kDqColumnWarps, column_part = warp % kDqColumnWarps;
-  const ColumnReader<kConfig.key_rows, kDqRowBlocks> gradients(score_gradient, row_part);
+  const ColumnReader<kConfig.key_rows, kDqRowBlocks, geometry::BlockOrder::b> gradients(score_gradient, row_part);
   const ColumnReader<kConfig.key_rows, kDqColumns> key(keys, column_part);
   float dq[kDqRowBlocks][2 * kDqColumns][4];
   set_to_zero(dq);
@@ -304,10 +306,7 @@ __device__ __forceinline__ void add_dq(float* sums, uint32 score_gradient, uint3
     uint32 a[kDqRowBlocks][4];
 #pragma unroll
     for (int m = 0; m < kDqRowBlocks; ++m) {
-      // Transposed from (key, query): the fragments off the diagonal change places.
-      uint32 block[4];
-      ptx::ldmatrix_x4_trans(block, gradients.at(k, m));
-      a[m][0] = block[0], a[m][1] = block[2], a[m][2] = block[1], a[m][3] = block[3];
+      ptx::ldmatrix_x4_trans(a[m], gradients.at(k, m));  // from (key, query)
     }
 #pragma unroll
     for (int n = 0; n < kDqColumns; ++n) {

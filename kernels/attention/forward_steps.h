@@ -38,7 +38,8 @@ static_assert(sizeof(BiasRows) + sizeof(long long) <= kMap.bias_rows_bytes);
 static_assert(kConfig.key_columns % 32 == 0 && kConfig.stages >= 2);
 
 using QueryReader = tile::BlockReader<kConfig.query_rows>;
-using KeyReader = tile::BlockReader<kConfig.key_columns>;
+using KeyReader = tile::BlockReader<kConfig.key_columns, geometry::BlockOrder::b>;
+using ValueReader = tile::BlockReader<kConfig.key_columns>;
 /// Of the first Blocks m16 blocks of a warp's rows.
 template <int Blocks>
 using Scores = float[Blocks][kKeyBlocks][4];
@@ -81,7 +82,7 @@ __device__ __forceinline__ void scores(Scores<Blocks>& s, const QueryReader& que
     for (int m = 0; m < Blocks; ++m) ptx::ldmatrix_x4(a[m], query.at(m, k));
 #pragma unroll
     for (int n = 0; n < kKeyBlocks / 2; ++n) {
-      uint32 b[4];  // keys 16n..+7 and +8..+15 as two n8 blocks: fragments (0,0) (1,0) (0,1) (1,1)
+      uint32 b[4];  // keys 16n..+7 and +8..+15, two registers each
       ptx::ldmatrix_x4(b, key.at(n, k));
 #pragma unroll
       for (int m = 0; m < Blocks; ++m) {
@@ -89,8 +90,8 @@ __device__ __forceinline__ void scores(Scores<Blocks>& s, const QueryReader& que
           for (float& x : s[m][2 * n]) x = 0;
           for (float& x : s[m][2 * n + 1]) x = 0;
         }
-        ptx::mma_m16n8k16<Element>(s[m][2 * n], a[m], b[0], b[2]);
-        ptx::mma_m16n8k16<Element>(s[m][2 * n + 1], a[m], b[1], b[3]);
+        ptx::mma_m16n8k16<Element>(s[m][2 * n], a[m], b[0], b[1]);
+        ptx::mma_m16n8k16<Element>(s[m][2 * n + 1], a[m], b[2], b[3]);
       }
     }
   }
@@ -125,7 +126,7 @@ template <int Blocks>
 struct AccumulateOutput {
   Output& o;
   const Scores<Blocks>& s;
-  const KeyReader& value;
+  const ValueReader& value;
 
   /// probability(m, half of the m16 block, score): an element of P.
   template <typename Probability>
@@ -157,7 +158,8 @@ struct AccumulateOutput {
 
 /// One key tile, or the warp's columns of it, as a warp sees it.
 struct KeyTile {
-  KeyReader keys, values;
+  KeyReader keys;
+  ValueReader values;
   int first_column;
   int next_column;  ///< of the tile after it; negative: there is none
   bool whole;       ///< all of the warp's rows see all of it
