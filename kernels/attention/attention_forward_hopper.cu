@@ -26,16 +26,16 @@
 namespace warploom {
 
 /// Sets the scores that their row does not see.
-template <typename Row>
-__device__ __forceinline__ void apply_mask(WarpgroupScores<kKeys>& s, const Row (&rows)[2], int first_column) {
+template <int Columns, typename Row>
+__device__ __forceinline__ void apply_mask(WarpgroupScores<Columns>& s, const Row (&rows)[2], int first_column) {
   constexpr int kBlocksOfWord = 16;  // two columns each
 #pragma unroll
-  for (int first = 0; first < kKeys / 8; first += kBlocksOfWord) {
+  for (int first = 0; first < Columns / 8; first += kBlocksOfWord) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint32 bits = rows[half].own_bits_from(first_column + 8 * first + static_cast<int>(threadIdx.x % 4 * 2));
 #pragma unroll
-      for (int n = 0; n < kBlocksOfWord && first + n < kKeys / 8; ++n) {
+      for (int n = 0; n < kBlocksOfWord && first + n < Columns / 8; ++n) {
         float(&c)[4] = s[0][first + n];
         c[2 * half] = select_by_bit(bits, 2 * n, c[2 * half], Rows::invisible());
         c[2 * half + 1] = select_by_bit(bits, 2 * n + 1, c[2 * half + 1], Rows::invisible());
@@ -115,6 +115,100 @@ __device__ __forceinline__ void store_output(const AttentionCall& call, const fl
   store_panels<0>({lane, to, slots, used, staging}, o, scale);
 }
 
+/// 16 bytes to global memory; the compiler cannot tell where a pointer that waited in shared memory points to.
+__device__ __forceinline__ void store_global_16(char* to, uint4 value) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
+/// Where a lane's chunk of each fourth of a warp's 16 rows goes, and how a lane passes it on.
+struct LeanOutput {
+  uint32 write, read;  // in the warp's panel of shared memory
+  char* to[4];
+  uint32 row;  // the first of the lane's rows
+  int slots, used;
+};
+
+template <int First>
+__device__ __forceinline__ void store_lean_panels(const LeanOutput& rows, const float (&o)[kConfig.value_dim / 2],
+                                                  const float (&scale)[2]) {
+  constexpr int kFirstBlock = First * geometry::kPanelChunks, kBlocks = kConfig.value_dim / 8 - kFirstBlock;
+#pragma unroll
+  for (int n = 0; n < geometry::kPanelChunks && n < kBlocks; n += 2) {
+    uint32 w[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int at = 4 * (kFirstBlock + n + i / 2) + i % 2 * 2;
+      if (n + i / 2 < kBlocks) w[i] = ptx::pack<Element>(o[at] * scale[i % 2], o[at + 1] * scale[i % 2]);
+    }
+    ptx::stmatrix_x4(rows.write ^ n * geometry::kChunkBytes, w[0], w[1], w[2], w[3]);
+  }
+  __syncwarp();
+  constexpr uint32 kFourRowsOn = 4 * geometry::kChunkBytes;
+  const uint32 other = rows.read ^ kFourRowsOn;
+  const auto from = [&](int i) { return (i % 2 == 0 ? rows.read : other) + 4 * i * geometry::kPanelRowBytes; };
+  if (rows.used < kWarpRows) {  // a row that is not used is 0, whatever its products are
+#pragma unroll
+    for (int i = 0; i < kWarpRows / 4; ++i) {
+      if (static_cast<int>(rows.row) + 4 * i >= rows.used) ptx::store_shared_16(from(i), uint4{0, 0, 0, 0});
+    }
+  }
+  uint4 w[kWarpRows / 4];
+#pragma unroll
+  for (int i = 0; i < kWarpRows / 4; ++i) w[i] = ptx::load_shared_16(from(i));
+  const bool inside = kBlocks >= geometry::kPanelChunks || static_cast<int>(threadIdx.x) % geometry::kPanelChunks < kBlocks;
+#pragma unroll
+  for (int i = 0; i < kWarpRows / 4; ++i) {
+    if (static_cast<int>(rows.row) + 4 * i < rows.slots && inside) {
+      store_global_16(rows.to[i] + kFirstBlock * geometry::kChunkBytes, w[i]);
+    }
+  }
+  __syncwarp();
+  if constexpr (kBlocks > geometry::kPanelChunks) store_lean_panels<First + 1>(rows, o, scale);
+}
+
+__device__ __forceinline__ void store_output_lean(const AttentionCall& call, const float (&o)[kConfig.value_dim / 2],
+                                                  Rows& rows, bool empty, const Item& item, int block,
+                                                  int consumer, const Shared& shared) {
+  const uint32 thread = ptx::in_register(threadIdx.x % kWarpgroup), lane = thread % 32;
+  const uint32 chunk = lane % geometry::kPanelChunks, first_of_tile = block * kWarpgroupRows + thread / 32 * kWarpRows;
+  const uint32 staging = shared.staging(consumer, thread / 32);
+  LeanOutput lean;
+  lean.row = lane / 8;
+  const int rows_before = static_cast<int>(item.work.first_row) + first_of_tile;
+  lean.slots = static_cast<int>(item.work.slot_q) - rows_before;
+  lean.used = empty ? 0 : item.work.mask.seqlen_q - rows_before;
+  // Lane l gives stmatrix a row of block l / 8: two halves of the rows, two blocks of columns.
+  lean.write = staging + lane % 16 * geometry::kPanelRowBytes + (lane % 8 ^ lane / 16) * geometry::kChunkBytes;
+  lean.read = staging + lane / 8 * geometry::kPanelRowBytes + (chunk ^ lane / 8) * geometry::kChunkBytes;
+  const unsigned long long stride = call.out.row_stride * 2;
+  lean.to[0] = item.out + (first_of_tile + lane / 8) * stride + chunk * geometry::kChunkBytes;
+#pragma unroll
+  for (int i = 1; i < 4; ++i) lean.to[i] = lean.to[i - 1] + 4 * stride;
+  rows.finish();
+  float scale[2];
+  const Work& work = item.work;
+  const long long first_row = work.first_row + first_of_tile;
+  if (Rows::kHasLse || call.divisor_rows != nullptr) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane / 4 + 8 * half;
+      scale[half] = row < lean.used ? rows.output_scale(call, half, work.first_q + first_row + row) : 0;
+      if constexpr (Rows::kHasLse) {
+        if (call.lse != nullptr && lane % 4 == 0 && row < lean.slots) {
+          call.lse[work.sequence * call.lse_batch_stride + work.head * call.lse_head_stride + work.tensor_q +
+                   first_row + row] = row < lean.used ? rows.lse(half) : Rows::invisible();
+        }
+      }
+    }
+  } else {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) scale[half] = rows.common_scale(call, half);
+  }
+  store_lean_panels<0>(lean, o, scale);
+}
+
 /// Zeros the rows of a V tile from `valid` on: they belong to another sequence, and 0 * NaN is not 0. Consumers may do
 /// so at the same time.
 __device__ __forceinline__ void zero_rows(uint32 tile, int valid, int consumer) {
@@ -166,7 +260,14 @@ struct Consumer : trace::Pen<kConfig.trace> {
   bool finished_empty = false;  // that item has seen nothing: its rows are 0
   int has_sum = 0;              // O holds products of the item; else the next one starts it
   bool has_output = false;      // the current item has had a step
+  bool unwritten = false;       // O is the item's in finished_at; it is written beside the next scores
   int valid_keys = 0;
+
+  /// Which of the item's row blocks is the consumer's: in turn the first and the last, so that all do as much.
+  __device__ __forceinline__ int block_of(uint32 item) const {
+    if constexpr (trial(kTrialAlternate)) return who ^ ((item & 1) != 0 ? kConfig.consumers - 1 : 0);
+    return who;
+  }
 
   __device__ __forceinline__ void take_turn() const {
     if constexpr (kConfig.turns && kConfig.consumers > 1) {
@@ -181,13 +282,14 @@ struct Consumer : trace::Pen<kConfig.trace> {
   }
 
   /// Starts S = Q K^T.
-  __device__ __forceinline__ void issue_scores(float (&s)[kKeys / 2], int slot) const {
-    const uint32 query = geometry::descriptor_low(shared.query(query_at.slot(), who));
+  template <int Columns>
+  __device__ __forceinline__ void issue_scores(float (&s)[Columns / 2], int slot) const {
+    const uint32 query = geometry::descriptor_low(shared.query(query_at.slot(), block_of(query_at.passed)));
     const uint32 key = shared_low + kMap.key / geometry::kChunkBytes + slot * (kMap.key_bytes / geometry::kChunkBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
-      ptx::wgmma_ss<Element, kKeys>(s, query + geometry::k_major_step(kWarpgroupRows, k * 16),
+      ptx::wgmma_ss<Element, Columns>(s, query + geometry::k_major_step(kWarpgroupRows, k * 16),
                                     key + geometry::k_major_step(kKeys, k * 16), k > 0);
     }
     ptx::wgmma_commit_group();
@@ -223,7 +325,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     }
   }
   __device__ __forceinline__ void release_query(int kind) const {
-    if ((kind & kLastTile) != 0 && elected) shared.queries.release(query_at);
+    if ((kind & kLastTile) != 0 && elected) shared.queries_of(block_of(query_at.passed)).release(query_at);
   }
 
   /// After O += P V has ended.
@@ -236,31 +338,45 @@ struct Consumer : trace::Pen<kConfig.trace> {
   /// Writes the finished item's rows and lets it go.
   __device__ __forceinline__ void end_item() {
     mark(Mark::epilogue, ForwardMarks::items, finished_at.passed);
-    const int warp = ptx::in_register(threadIdx.x) % kWarpgroup / 32;
-    store_output(call, o, kEndsItemFirst ? rows : finished_rows, finished_empty, shared.item(finished_at.slot()).work,
-                 who * kWarpgroupRows + warp * kWarpRows, shared.staging(who, warp));
+    const int warp = trial(kTrialLean) ? 0 : ptx::in_register(threadIdx.x) % kWarpgroup / 32;
+    if constexpr (trial(kTrialLean)) {
+      store_output_lean(call, o, kEndsItemFirst ? rows : finished_rows, finished_empty, shared.item(finished_at.slot()),
+                        block_of(finished_at.passed), who, shared);
+    } else {
+      store_output(call, o, kEndsItemFirst ? rows : finished_rows, finished_empty, shared.item(finished_at.slot()).work,
+                   who * kWarpgroupRows + warp * kWarpRows, shared.staging(who, warp));
+    }
     shared.items.release(finished_at);
     finished_at.advance();
-    finishing = false;
+    finishing = unwritten = false;
     has_sum = 0;
     if constexpr (kEndsItemFirst) rows = Rows{};
   }
 
   /// What is pending, alone.
-  __device__ __forceinline__ void flush() {
-    if (pending) {
+  __device__ __forceinline__ void flush(bool product) {
+    const bool defers = kDefers && kConfig.query_stages == 1 && product && pending && finishing;
+    if (product && pending) {
       issue_output<false>(value_at.place(), value_at.passed);
       mark_step(Mark::wait_product, ForwardMarks::values, value_at.passed);
       ptx::wgmma_wait_group<0>(o);
       release_value();
     }
-    if (finishing) end_item();
+    if (defers) {
+      unwritten = true;
+      finishing = false;
+    } else if (finishing || (kDefers && unwritten)) {
+      end_item();
+    }
   }
 
   /// P of the probabilities.
-  __device__ __forceinline__ void pack(const float (&s)[kKeys / 2]) {
+  template <int Columns>
+  __device__ __forceinline__ void pack(const float (&s)[Columns / 2]) {
 #pragma unroll
-    for (int i = 0; i < kKeys / 4; ++i) p[i / 4][i % 4] = ptx::pack<Element>(s[2 * i], s[2 * i + 1]);
+    for (int i = 0; i < Columns / 4; ++i) p[i / 4][i % 4] = ptx::pack<Element>(s[2 * i], s[2 * i + 1]);
+#pragma unroll
+    for (int i = Columns / 4; i < kKeys / 4; ++i) p[i / 4][i % 4] = 0;
   }
   __device__ __forceinline__ void rescale_output(const float (&rescale)[2]) {
 #pragma unroll
@@ -273,7 +389,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     float(&flat)[kKeys / 2] = reinterpret_cast<float(&)[kKeys / 2]>(s);
     take_turn();
     mark_step(Mark::product, ForwardMarks::keys, number);
-    issue_scores(flat, key.index);
+    issue_scores<kKeys>(flat, key.index);
     issue_output<true>(value, number - 1);
     pass_turn();
     mark_step(Mark::wait_product, ForwardMarks::keys, number);
@@ -293,7 +409,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     }
     mark_step(Mark::scores);
     if (elected) shared.values.release(value);
-    pack(flat);
+    pack<kKeys>(flat);
   }
 
   /// The steps over key tiles in the middle of an item that all rows see whole: where the time is spent. Ends at a tile
@@ -303,7 +419,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     while (true) {
       mark_step(Mark::wait_full, ForwardMarks::keys, key_at.passed);
       shared.keys.wait_full(key);
-      int left = shared.note(key.index).plain_tiles[who];
+      int left = shared.note(key.index).plain_tiles[block_of(item_at.passed)];
       if (left == 0 || !has_plain_bias(shared, key.index, who)) break;
       key_at.passed += left;
       while (true) {
@@ -326,41 +442,67 @@ struct Consumer : trace::Pen<kConfig.trace> {
   }
 
   /// S of a key tile of any kind, with the pending product beside it.
-  template <bool WithOutput>
+  template <bool WithOutput, int Columns = kKeys>
   __device__ __forceinline__ void step(int first_column, int kind) {
-    WarpgroupScores<kKeys> s;
-    float(&flat)[kKeys / 2] = reinterpret_cast<float(&)[kKeys / 2]>(s);
+    WarpgroupScores<Columns> s;
+    float(&flat)[Columns / 2] = reinterpret_cast<float(&)[Columns / 2]>(s);
     take_turn();
     mark_step(Mark::product, ForwardMarks::keys, key_at.passed);
-    issue_scores(flat, key_at.slot());
-    if constexpr (WithOutput) issue_output<false>(value_at.place(), value_at.passed);
-    pass_turn();
+    issue_scores<Columns>(flat, key_at.slot());
+    if constexpr (WithOutput) {
+      bool passed = false;
+      if constexpr (kDefers) {
+        if (unwritten) {
+          pass_turn();
+          passed = true;
+          end_item();
+        }
+      }
+      issue_output<false>(value_at.place(), value_at.passed);
+      if (!passed) pass_turn();
+    } else {
+      pass_turn();
+      if constexpr (kDefers && kConfig.query_stages == 1) {
+        if (unwritten) end_item();
+      }
+    }
     mark_step(Mark::wait_product, ForwardMarks::keys, key_at.passed);
     ptx::wgmma_wait_group<WithOutput ? 1 : 0>(flat);
     mark_step(Mark::scores);
     if constexpr (kBiased) add_bias<false>(s, call, shared, item_at.slot(), key_at.slot(), who);
     release_key(key_at.place());
     release_query(kind);
-    if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
+    if constexpr (!kBiased) Rows::template prepare<Columns>(s, call);
     if ((kind & kMaskedTile) != 0) {
-      const int row_of_tile = who * kWarpgroupRows + threadIdx.x % kWarpgroup / 32 * kWarpRows + threadIdx.x % 32 / 4;
+      const int row_of_tile = block_of(item_at.passed) * kWarpgroupRows + threadIdx.x % kWarpgroup / 32 * kWarpRows + threadIdx.x % 32 / 4;
       const Masking::Row seen[2] = {Masking::row(call, shared, item_at.slot(), row_of_tile),
                                     Masking::row(call, shared, item_at.slot(), row_of_tile + 8)};
-      apply_mask(s, seen, first_column);
+      apply_mask<Columns>(s, seen, first_column);
     }
     const auto end_output = [&] {
       mark_step(Mark::wait_product, ForwardMarks::values, value_at.passed);
       ptx::wgmma_wait_group<0>(o, flat);
       release_value();
-      if (finishing) end_item();
+      if (finishing) {
+        if (kDefers && (kind & kLastTile) == 0) {
+          unwritten = true;
+          finishing = false;
+        } else {
+          end_item();
+        }
+      }
       mark_step(Mark::scores);
     };
     if constexpr (WithOutput && kEndsItemFirst) end_output();
     float rescale[2];
-    const bool must_rescale = rows.template activate<kKeys>(s, call, rescale);
+    const bool must_rescale = rows.template activate<Columns>(s, call, rescale);
     if constexpr (WithOutput && !kEndsItemFirst) end_output();
-    if (must_rescale) rescale_output(rescale);
-    pack(flat);
+    if constexpr (trial(kTrialNoFirstRescale)) {
+      if (must_rescale && has_output) rescale_output(rescale);
+    } else {
+      if (must_rescale) rescale_output(rescale);
+    }
+    pack<Columns>(flat);
     pending = true;
     has_output = true;
     valid_keys = shared.item(item_at.slot()).work.mask.seqlen_k - first_column;
@@ -382,23 +524,25 @@ struct Consumer : trace::Pen<kConfig.trace> {
     if constexpr (!kEndsItemFirst) rows = Rows{};
     has_output = false;
     mark_step(Mark::wait_full, ForwardMarks::queries, query_at.passed);
-    shared.queries.wait_full(query_at);
+    shared.queries_of(block_of(query_at.passed)).wait_full(query_at);
     mark_step(Mark::scores);
-    if constexpr (kConfig.scaled_query) scale_query(shared.query(query_at.slot(), who), 0.5f * call.alpha, who);
+    if constexpr (kConfig.scaled_query) scale_query(shared.query(query_at.slot(), block_of(query_at.passed)), 0.5f * call.alpha, who);
     bool last, more;
     do {
-      if (has_output && pending) {
+      if (has_output && pending && !(kDefers && unwritten)) {
         plain_steps();
       } else {
         mark_step(Mark::wait_full, ForwardMarks::keys, key_at.passed);
         shared.keys.wait_full(key_at);
       }
-      const int first_column = shared.note(key_at.slot()).first_column, kind = shared.note(key_at.slot()).kinds[who];
+      const int first_column = shared.note(key_at.slot()).first_column, kind = shared.note(key_at.slot()).kinds[block_of(item_at.passed)];
       const bool sees = (kind & kUnseenTile) == 0;
       last = (kind & kLastTile) != 0;
       more = (kind & kEndTile) == 0;
       if (!sees) {
         skip(kind);
+      } else if (trial(kTrialHalf) && pending && (kind & kHalfTile) != 0) {
+        if constexpr (trial(kTrialHalf)) step<true, kKeys / 2>(first_column, kind);
       } else if (pending) {
         step<true>(first_column, kind);
       } else {
@@ -408,13 +552,13 @@ struct Consumer : trace::Pen<kConfig.trace> {
       if (sees && !last) continue;
       // One place in the code for what is pending before a tile that is passed over, and at the end of the item.
 #pragma unroll 1
-      for (int at_end = 0; at_end <= (last ? 1 : 0); ++at_end) {
+      for (int at_end = kDefers && unwritten && !sees ? -1 : 0; at_end <= (last ? 1 : 0); ++at_end) {
         if (at_end == 1) {
           if constexpr (!kEndsItemFirst) finished_rows = rows;
           finished_empty = !has_output;
           finishing = true;
         }
-        if (at_end == 1 ? !pending || kConfig.query_stages == 1 : !sees) flush();
+        if (at_end == 1 ? !pending || kConfig.query_stages == 1 : !sees) flush(at_end >= 0);
       }
       if (!sees) {
         mark_step(Mark::wait_full, ForwardMarks::values, value_at.passed);
@@ -440,11 +584,25 @@ struct Consumer : trace::Pen<kConfig.trace> {
 
 }  // namespace warploom
 
-extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
+extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::trial(warploom::kTrialTwoCtas) ? 2 : 1)
     attention_forward_hopper(const __grid_constant__ warploom::HopperForwardParams params) {
   using namespace warploom;
   extern __shared__ __align__(1024) unsigned char dynamic[];
   const Shared shared(dynamic);
+  if constexpr (trial(kTrialPrefetch)) {
+    const int lane = static_cast<int>(threadIdx.x) - kConfig.consumers * kWarpgroup - 96;
+    if (lane >= 0) {
+      const AttentionCall& call = params.call;
+      const int bytes = (call.sequences + 1) * (call.cu_seqlens_q_64 ? 8 : 4), at = lane * 128;
+      const auto fetch = [&](const void* p) {
+        if (p != nullptr && at < bytes) asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p) + at));
+      };
+      fetch(call.cu_seqlens_q);
+      fetch(call.cu_seqlens_k);
+      fetch(call.num_contexts);
+      fetch(call.num_targets);
+    }
+  }
   if (threadIdx.x == kConfig.consumers * kWarpgroup) {
     ptx::tma_prefetch_map(&params.query);
     ptx::tma_prefetch_map(&params.key);
@@ -453,7 +611,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   if (threadIdx.x == 0) {
     // The consumers, the loader and the warps that bring R; the scheduler.
     shared.items.init(kConfig.consumers * kWarpgroup + 32 + kBiasWarps * 32, 32);
-    shared.queries.init(kConfig.consumers, 32);
+    for (int ring = 0; ring < kQueryRings; ++ring) shared.queries_of(ring).init(kConfig.consumers / kQueryRings, 32);
     shared.keys.init(kConfig.consumers * kKeyReleases, 1 + kBiasPublications);
     shared.values.init(kConfig.consumers);
     for (int slot = 0; slot < kItemSlots; ++slot) ptx::mbarrier_init(shared.begun(slot), 1);

@@ -44,7 +44,15 @@ struct HopperForwardConfig {
   /// every score.
   bool scaled_query = false;
   trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
+  int trial = 0;                           ///< a sum of the following
 };
+inline constexpr int kTrialTail = 1, kTrialLean = 2, kTrialDefer = 4, kTrialChains = 8, kTrialQueryFirst = 16,
+                     kTrialNoAhead = 32, kTrialNoFirstRescale = 64, kTrialTwoCtas = 256, kTrialQueryRings = 512, kTrialFast = 1024,
+                     kTrialFirst = 2048, kTrialAlternate = 4096, kTrialPrefetch = 8192, kTrialHalf = 16384;
+/// Rings of Q: one for all consumers, or one for each.
+WARPLOOM_HD constexpr int query_rings(const HopperForwardConfig& config) {
+  return (config.trial & kTrialQueryRings) != 0 ? config.consumers : 1;
+}
 
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kMaxConsumers = 4;
@@ -67,6 +75,7 @@ struct RegisterBudget {
 WARPLOOM_HD constexpr RegisterBudget register_budget(const HopperForwardConfig& config) {
   constexpr RegisterBudget kBudgets[] = {{0, 0}, {56, 256}, {40, 232}, {32, 160}, {32, 112}};
   constexpr RegisterBudget kWithBias[] = {{0, 0}, {56, 256}, {56, 224}, {56, 152}, {32, 112}};
+  if ((config.trial & kTrialTwoCtas) != 0) return {32, 104};
   const bool brings = is_copied(config.bias) || config.bias == HopperBias::bucketed;
   return brings ? kWithBias[config.consumers] : kBudgets[config.consumers];
 }
@@ -82,6 +91,7 @@ inline constexpr int kPlainTile = 0;
 inline constexpr int kMaskedTile = 1;  ///< a row does not see all of it
 inline constexpr int kUnseenTile = 2;  ///< no row sees any of it
 inline constexpr int kLastTile = 4;    ///< of the item
+inline constexpr int kHalfTile = 16;   ///< no row sees any of its second half
 inline constexpr int kEndTile = 8;     ///< there is no item: everybody stops
 
 /// Byte offsets in dynamic shared memory, whose base is a multiple of 1024.
@@ -163,7 +173,7 @@ WARPLOOM_HD constexpr HopperForwardSharedMap shared_map(const HopperForwardConfi
   map.barriers = map.bias_tables + (bucketed                 ? kBucketedTablesBytes
                                     : is_copied(config.bias) ? kCopyingWarps * kBiasRowsBytes
                                                              : 0);
-  map.notes = map.barriers + 2 * 8 * (kItemSlots + config.query_stages + 2 * config.stages) + 8 * kItemSlots;
+  map.notes = map.barriers + 2 * 8 * (kItemSlots + query_rings(config) * config.query_stages + 2 * config.stages) + 8 * kItemSlots;
   map.items = map.notes + (config.stages * static_cast<int>(sizeof(KeyTileNote)) + 15) / 16 * 16;
   map.rows = map.items + kItemSlots * map.item_bytes;
   const int rows = config.interval_mask ? 0 : kItemSlots * query_rows;

@@ -24,6 +24,35 @@ struct SequenceMasking {
     Item& item = shared.item(slot);
     const geometry::SequenceMask mask = item.work.mask;
     const int first_row = static_cast<int>(item.work.first_row), rows = rows_of_item(item.work);
+    if constexpr (trial(kTrialFast)) {
+      // Rows of a window alone: everything follows from the first and the last one.
+      const int offset = mask.offset();
+      if (mask.num_contexts == 0 && mask.num_targets == 0 && first_row + offset >= 0) {
+        if (lane <= kConfig.consumers) {
+          const int first = lane < kConfig.consumers ? lane * kWarpgroupRows : 0;
+          const int last = lane < kConfig.consumers ? geometry::min_of(first + kWarpgroupRows, rows) : rows;
+          const int begin = first_row + offset + first, end = first_row + offset + last;
+          Interval seen{}, common = {0, mask.seqlen_k};
+          if (begin < end) {
+            seen = {geometry::max_of(0, begin - mask.left), geometry::min_of(mask.seqlen_k, end + mask.right)};
+            common = {geometry::max_of(0, end - 1 - mask.left), geometry::min_of(mask.seqlen_k, begin + mask.right + 1)};
+          }
+          if (seen.empty()) seen = {geometry::kUnbounded, 0};
+          if (lane < kConfig.consumers) {
+            item.seen[lane] = seen;
+            item.common[lane] = common;
+          } else {
+#pragma unroll
+            for (Interval& part : item.ranges.parts) part = {};
+            item.ranges.parts[0] = seen;
+            item.tiles = seen.end / kKeys;
+            item.first_run = {seen.begin / kKeys, (seen.end + kKeys - 1) / kKeys};
+            if (seen.empty()) item.first_run = {};
+          }
+        }
+        return;
+      }
+    }
     if (lane <= kConfig.consumers) {  // a lane for each consumer's rows, one for all of them
       const int first = lane < kConfig.consumers ? lane * kWarpgroupRows : 0;
       const int last = lane < kConfig.consumers ? first + kWarpgroupRows : rows;
@@ -68,7 +97,9 @@ struct SequenceMasking {
     /// In lane w: what the tile is to consumer w.
     __device__ __forceinline__ int kind() const {
       const Interval columns = {tile * kKeys, tile * kKeys + kKeys};
-      return intersect(seen, columns).empty() ? kUnseenTile : common.covers(columns) ? kPlainTile : kMaskedTile;
+      if (intersect(seen, columns).empty()) return kUnseenTile;
+      if (common.covers(columns)) return kPlainTile;
+      return trial(kTrialHalf) && seen.end <= columns.begin + kKeys / 2 ? kMaskedTile | kHalfTile : kMaskedTile;
     }
     /// Of a plain tile: how many of them follow each other, but for the run's last one, which may be the item's.
     __device__ __forceinline__ int plain_tiles() const {

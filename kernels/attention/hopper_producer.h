@@ -33,17 +33,44 @@ struct Scheduler : trace::Pen<kConfig.trace> {
 
   /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until it is time
   /// for another item.
-  __device__ __forceinline__ void pass_on() {
+  __device__ __forceinline__ void load_query(const Work& work, int sequence, int ring) {
+    mark(Mark::load, ForwardMarks::queries, query_at.passed);
+    const QueryRing queries = shared.queries_of(ring);
+    if (lane == 0) {
+      constexpr int kOfRing = kConfig.consumers / kQueryRings;
+      queries.expect_and_publish_later(query_at, kOfRing * kMap.query_bytes);
+      for (int consumer = ring * kOfRing; consumer < (ring + 1) * kOfRing; ++consumer) {
+        load_tile<kWarpgroupRows, kConfig.head_dim>(
+            &params.query, shared.query(query_at.slot(), consumer), queries.full(query_at.slot()),
+            static_cast<int>(work.tensor_q + work.first_row) + consumer * kWarpgroupRows, work.head, sequence);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void pass_on(int ahead_tiles) {
     Item& item = shared.item(at.slot());
     const Work& work = item.work;
-    Masking::prepare_tiles(shared, at.slot(), lane);
     // A jagged batch is one sequence of the maps.
     const int sequence = params.call.cu_seqlens_q == nullptr ? work.sequence : 0;
+    bool loaded = false;
+    if constexpr (trial(kTrialQueryFirst)) {
+      loaded = ptx::mbarrier_test_wait(shared.queries.empty(query_at.slot()), query_at.parity() ^ 1);
+      if (__all_sync(kAllLanes, loaded)) {
+        loaded = true;
+        load_query(work, sequence, 0);
+      } else {
+        loaded = false;
+      }
+    }
+    Masking::prepare_tiles(shared, at.slot(), lane);
     if (lane == 0) {
       item.sequence = sequence;
       item.first_key = static_cast<int>(work.tensor_k);
       item.key_head = work.head / params.call.heads_per_key_head;
       item.is_end = false;
+      if constexpr (trial(kTrialLean)) {
+        item.out = rows_of(params.call.out, work.sequence, work.tensor_q + work.first_row, work.head).data;
+      }
       if constexpr (kShiftedBias) {
         // Before a sequence's packed rows there are whole chunks.
         const BiasRows rows = bias_rows(params.call.bias, work, work.head, 0, BiasTile::kElementBytes);
@@ -61,25 +88,23 @@ struct Scheduler : trace::Pen<kConfig.trace> {
     shared.items.publish(at);
     // With one slot for Q the last item still holds it, and the rows need not wait.
     if constexpr (kConfig.query_stages == 1) Masking::prepare_rows(shared, at.slot(), lane);
-    mark(Mark::wait_empty, ForwardMarks::queries, query_at.passed);
-    shared.queries.wait_empty(query_at);
-    mark(Mark::load, ForwardMarks::queries, query_at.passed);
-    if (lane == 0) {
-      shared.queries.expect_and_publish_later(query_at, kConfig.consumers * kMap.query_bytes);
-      for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
-        load_tile<kWarpgroupRows, kConfig.head_dim>(
-            &params.query, shared.query(query_at.slot(), consumer), shared.queries.full(query_at.slot()),
-            static_cast<int>(work.tensor_q + work.first_row) + consumer * kWarpgroupRows, work.head, sequence);
+    if (!loaded) {
+#pragma unroll 1
+      for (int ring = 0; ring < kQueryRings; ++ring) {
+        mark(Mark::wait_empty, ForwardMarks::queries, query_at.passed);
+        shared.queries_of(ring).wait_empty(query_at);
+        load_query(work, sequence, ring);
+        if constexpr (kQueryRings > 1) shared.queries_of(ring).publish(query_at);
       }
     }
     if constexpr (kConfig.query_stages > 1) Masking::prepare_rows(shared, at.slot(), lane);
-    shared.queries.publish(query_at);  // Q and the rows' masks
+    if constexpr (kQueryRings == 1) shared.queries.publish(query_at);  // Q and the rows' masks
     query_at.advance();
     __syncwarp();
     ahead += item.tiles;
     at.advance();
     mark(Mark::idle);
-    for (; ahead > kAheadTiles || at.passed - begun_at.passed >= kItemSlots; begun_at.advance()) {
+    for (; ahead > ahead_tiles || at.passed - begun_at.passed >= kItemSlots; begun_at.advance()) {
       ptx::mbarrier_wait(shared.begun(begun_at.slot()), begun_at.parity());
       ahead -= shared.item(begun_at.slot()).tiles;
     }
@@ -99,9 +124,13 @@ struct Scheduler : trace::Pen<kConfig.trace> {
       __syncwarp();
       long long first_row = shared.item(at.slot()).work.first_row;
       const long long end = shared.item(at.slot()).work.slot_q;
+      int ahead_tiles = trial(kTrialNoAhead) ? 0 : kAheadTiles;
+      if constexpr (trial(kTrialTail)) {
+        if (items - index <= 2 * static_cast<long long>(gridDim.x)) ahead_tiles = 0;
+      }
       while (first_row < end) {
         const Work& work = shared.item(at.slot()).work;
-        pass_on();
+        pass_on(ahead_tiles);
         first_row += stride;
         if (first_row >= end) break;
         mark(Mark::wait_empty, ForwardMarks::items, at.passed);
@@ -120,13 +149,13 @@ struct Scheduler : trace::Pen<kConfig.trace> {
     mark(Mark::wait_empty, ForwardMarks::items, at.passed);
     shared.items.wait_empty(at);
     mark(Mark::wait_empty, ForwardMarks::queries, query_at.passed);
-    shared.queries.wait_empty(query_at);
+    for (int ring = 0; ring < kQueryRings; ++ring) shared.queries_of(ring).wait_empty(query_at);
     mark(Mark::load, ForwardMarks::items, at.passed);
     if (lane == 0) {
       shared.item(at.slot()).work = {};  // nothing to write
       shared.item(at.slot()).is_end = true;
     }
-    shared.queries.publish(query_at);
+    for (int ring = 0; ring < kQueryRings; ++ring) shared.queries_of(ring).publish(query_at);
     shared.items.publish(at);
     // The last CTA leaves the counters as it found them.
     if (lane == 0 && atomicAdd(&params.counters[1], 1u) == gridDim.x - 1) {
@@ -213,6 +242,10 @@ struct Loader : trace::Pen<kConfig.trace> {
                                              item.bias_sequence, first_column);
           }
         }
+      }
+      if constexpr (trial(kTrialFirst)) {
+        // The first tile of all is waited for by everybody: nothing else shall take the memory's time.
+        if (key_at.passed == 0) shared.keys.wait_full(key_at);
       }
       key_at.advance();
       load_value();

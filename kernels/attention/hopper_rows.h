@@ -57,7 +57,7 @@ struct HstuRows {
   /// Scores to probabilities in place. True: O must be multiplied by `rescale`, row by row.
   template <int Columns>
   __device__ __forceinline__ bool activate(WarpgroupScores<Columns>& h, const AttentionCall&, float (&rescale)[2]) {
-    bool exact = any_below_tanh_limit(h);
+    bool exact = (kConfig.trial & kTrialChains) != 0 ? any_below<Columns>(h) : any_below_tanh_limit(h);
     if constexpr (!IsBfloat16) {
       scaled |= __any_sync(kAllLanes, any_beyond_float16(h));
       exact |= scaled;
@@ -82,8 +82,29 @@ struct HstuRows {
     return !IsBfloat16 && scaled;
   }
 
+  template <int Columns>
+  static __device__ __forceinline__ bool any_below(const WarpgroupScores<Columns>& h) {
+    constexpr int kChains = 4;
+    unsigned largest[kChains] = {};
+#pragma unroll
+    for (int n = 0; n < Columns / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        unsigned& x = largest[n % kChains];
+        x = __float_as_uint(h[0][n][i]) > x ? __float_as_uint(h[0][n][i]) : x;
+      }
+    }
+    unsigned all = largest[0];
+#pragma unroll
+    for (int i = 1; i < kChains; ++i) all = largest[i] > all ? largest[i] : all;
+    return all > __float_as_uint(kTanhLimit);
+  }
+
   __device__ __forceinline__ void finish() {}
   __device__ __forceinline__ float lse(int) const { return 0; }
+  __device__ __forceinline__ float common_scale(const AttentionCall& call, int half) const {
+    return IsBfloat16 ? call.inverse_divisor : call.inverse_divisor * power_of_two(exponent[half]);
+  }
   /// What O is multiplied by in the end; row: counted over the whole batch.
   __device__ __forceinline__ float output_scale(const AttentionCall& call, int half, long long row) const {
     const float scale = call.divisor_rows != nullptr ? ptx::rcp_approx(call.divisor_rows[row]) : call.inverse_divisor;
@@ -178,6 +199,7 @@ struct SoftmaxRows {
     sum[0] = sum_of_row(sum[0]);
     sum[1] = sum_of_row(sum[1]);
   }
+  __device__ __forceinline__ float common_scale(const AttentionCall&, int) const { return 0; }
   /// 0 for a row that sees nothing.
   __device__ __forceinline__ float output_scale(const AttentionCall&, int half, long long) const {
     return sum[half] == 0 ? 0.0f : ptx::rcp_approx(sum[half]);

@@ -22,6 +22,9 @@ using Element = Either<kConfig.bfloat16, ptx::Bfloat16, ptx::Float16>::Type;
 using Rows = Either<kConfig.score == ScoreKind::softmax, SoftmaxRows<kConfig.softcap, kConfig.bias != HopperBias::none>,
                     HstuRows<kConfig.bfloat16, kConfig.scaled_query>>::Type;
 
+WARPLOOM_HD constexpr bool trial(int what) {
+  return (kConfig.trial & what) != 0;
+}
 constexpr HopperForwardSharedMap kMap = shared_map(kConfig);
 constexpr int kWarpgroup = 128;
 constexpr int kThreads = (kConfig.consumers + 1) * kWarpgroup;
@@ -32,9 +35,12 @@ constexpr int kWarpRows = 16;
 /// Whether a step that may end an item waits for its product with V before it turns the next scores into P. With two
 /// consumers the tensor core would idle meanwhile; more of them lack the registers for both, and so do lists of
 /// intervals or wide tiles of HSTU beside float16's exponents.
-constexpr bool kEndsItemFirst = kConfig.consumers > 2 ||
+constexpr bool kEndsItemFirst = kConfig.consumers > 2 || trial(kTrialTwoCtas) ||
                                 (!kConfig.bfloat16 &&
                                  (kConfig.interval_mask || (kConfig.score == ScoreKind::silu && kKeys == 128)));
+constexpr int kQueryRings = query_rings(kConfig);
+constexpr bool kDefers = trial(kTrialDefer) && (kConfig.query_stages > 1 || kQueryRings > 1) &&
+                         (!kEndsItemFirst || (kConfig.bfloat16 && kConfig.score == ScoreKind::silu));
 constexpr bool kBiased = kConfig.bias != HopperBias::none;
 constexpr bool kMappedBias = kConfig.bias == HopperBias::tensor_map;
 constexpr bool kCopiedBias = is_copied(kConfig.bias);
@@ -61,14 +67,20 @@ struct Item {
   int sequence, first_key, key_head;       // where K and V begin in their tensor maps
   bool is_end;                             // no item: everybody stops
   int tiles;                               // of keys that it sees, about
-  int bias_row, bias_head, bias_sequence;  // where a dense bias begins in its tensor map
+  char* out;                               // its first row of O
+  union {
+    struct {
+      int bias_row, bias_head, bias_sequence;  // where a dense bias begins in its tensor map
+    };
+    struct {
+      int bias_shift, bias_row_shift;
+    };
+  };
   // Sequence masks: the columns that the rows see, the first run of tiles of them, and the columns that some and that
   // all of a consumer's rows see.
   geometry::Ranges ranges;
   Interval first_run;
   Interval seen[kMaxConsumers], common[kMaxConsumers];
-  // Copied rows of R: bytes by which the first one begins after a multiple of 16, and by how much a row moves that.
-  int bias_shift, bias_row_shift;
 };
 static_assert(sizeof(Item) <= kMap.item_bytes);
 
@@ -90,10 +102,14 @@ struct Shared {
         address(ptx::shared_address(dynamic)),
         items{address + kMap.barriers},
         queries{items.barriers + ItemRing::kBytes},
-        keys{queries.barriers + QueryRing::kBytes},
+        keys{queries.barriers + kQueryRings * QueryRing::kBytes},
         values{keys.barriers + KeyRing::kBytes},
         begun_barriers(values.barriers + KeyRing::kBytes) {}
 
+  /// Q's ring of a consumer.
+  __device__ __forceinline__ QueryRing queries_of(int consumer) const {
+    return {queries.barriers + (kQueryRings > 1 ? consumer * QueryRing::kBytes : 0)};
+  }
   /// Barrier of an item slot: the loader has come to the item.
   __device__ __forceinline__ uint32 begun(int slot) const { return begun_barriers + slot * ItemRing::kBarrierBytes; }
   __device__ __forceinline__ Item& item(int slot) const {

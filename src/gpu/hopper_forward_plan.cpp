@@ -77,6 +77,12 @@ const std::array<Tile, kTiles.size()>& tiles_of(HopperBias bias) {
   }
 }
 
+/// Experiments: WL_NAME in the environment.
+int trial_value(const char* name, int otherwise) {
+  const char* text = std::getenv((std::string("WL_") + name).c_str());
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
 const Tile& tile_of(const HopperForwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   if ((config.interval_mask || config.softcap) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
@@ -148,7 +154,8 @@ ConfigKey key_of(const HopperForwardConfig& c) {
           c.query_stages,
           c.turns,
           c.scaled_query,
-          static_cast<int>(c.trace)};
+          static_cast<int>(c.trace),
+          c.trial};
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
@@ -165,7 +172,7 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
       ", .bias = HopperBias::", names_of(config.bias).constant, ", .consumers = ", config.consumers,
       ", .key_columns = ", config.key_columns, ", .stages = ", config.stages, ", .query_stages = ", config.query_stages,
       ", .turns = ", truth(config.turns), ", .scaled_query = ", truth(config.scaled_query), ", .trace = trace::Level{",
-      static_cast<int>(config.trace), "}};\n}  // namespace warploom\n");
+      static_cast<int>(config.trace), "}, .trial = ", config.trial, "};\n}  // namespace warploom\n");
   request.kernel_name = "attention_forward_hopper";
   request.architecture = architecture;
   return request;
@@ -312,6 +319,12 @@ Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& want
   config.stages = tile.stages;
   config.query_stages = tile.query_stages;
   config.turns = !is_faster_without_turns(config);
+  config.trial = trial_value("TRIAL", 0);
+  config.turns = trial_value("TURNS", config.turns) != 0;
+  config.stages = trial_value("STAGES", config.stages);
+  config.consumers = trial_value("CONSUMERS", config.consumers);
+  config.key_columns = trial_value("KEYS", config.key_columns);
+  config.query_stages = trial_value("QSTAGES", config.query_stages);
   if (shared_map(config).bytes <= device.shared_bytes_per_block) return config;
   return Status::runtime_error(message(device.name, " gives a block ", device.shared_bytes_per_block,
                                        " bytes of shared memory, too little for head dimensions ", config.head_dim,
@@ -332,7 +345,8 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
           key[10],
           key[11] != 0,
           key[12] != 0,
-          static_cast<trace::Level>(key[13])};
+          static_cast<trace::Level>(key[13]),
+          key[14]};
 }
 
 bool bfloat16_carries_half_alpha(const warploom_attention& call) {
@@ -355,6 +369,7 @@ geometry::Schedule hopper_query_schedule(const warploom_attention& call, int que
   const double in_l2 = kShareOfL2 * device.l2_bytes / (bytes / pairs);
   const double groups = std::max(1.0, std::round(pairs / std::max<double>(in_l2, device.sm_count / kSmsOfPair)));
   schedule.pairs_in_group = static_cast<int>(std::ceil(pairs / groups));
+  schedule.pairs_in_group = trial_value("GROUP", schedule.pairs_in_group);
   return schedule;
 }
 
@@ -388,7 +403,7 @@ Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& dev
   const int query_rows = config->consumers * kWarpgroupRows;
   params.call.schedule = hopper_query_schedule(call, query_rows, device);
   const long long items = params.call.schedule.items();
-  launch.ctas = std::min<long long>(items, device.sm_count);
+  launch.ctas = std::min<long long>(items, device.sm_count * ((config->trial & kTrialTwoCtas) != 0 ? 2 : 1));
   plan.scratch_bytes = plan.cleared_bytes = 2 * sizeof(unsigned);
   plan.scratch_left_cleared = true;
   plan.bind_scratch = bind_counters;
