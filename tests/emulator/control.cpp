@@ -151,6 +151,10 @@ Table make_table() {
 
 bool decode_control(const std::string& opcode, Instruction& instruction) {
   static const Table table = make_table();
+  if (opcode.starts_with("cp.async.bulk.prefetch")) {  // there is no cache
+    instruction.alone = nothing;
+    return true;
+  }
   const std::vector<std::string> parts = parts_of(opcode);
   if (parts.front() == "bar") instruction.numbers[0] = parts[1] == "arrive" ? 1 : parts[1] == "red" ? 2 : 0;
   return take(table, opcode, instruction);

@@ -228,7 +228,7 @@ After store_tensor(Thread& thread, const Instruction& instruction) {
   return After::next;
 }
 
-// [shared], [global], bytes, [mbarrier], policy.
+// [shared], [global], bytes, [mbarrier], policy. numbers: from the CTA's own shared memory, to any of the cluster.
 After load_bulk(Thread& thread, const Instruction& instruction) {
   const auto to = static_cast<std::uint32_t>(value(thread, instruction, 0));
   const std::uint64_t from = value(thread, instruction, 1);
@@ -237,27 +237,14 @@ After load_bulk(Thread& thread, const Instruction& instruction) {
   if (to % 16 != 0 || from % 16 != 0 || bytes % 16 != 0)
     throw EmulationError("a bulk copy that is not aligned to 16 bytes");
   Cta* cta = thread.warp->cta;
-  cta->grid->start({[cta, to, from, bytes, barrier] {
-    if (bytes > 0) std::memcpy(shared_memory(*cta, to, bytes, true, nullptr), global_range(from, bytes), bytes);
-    expect_bytes(*cta, barrier, -static_cast<std::int64_t>(bytes));
-  }});
-  return After::next;
-}
-
-// [shared of a CTA], [own shared], bytes, [mbarrier of that CTA].
-After copy_to_cta(Thread& thread, const Instruction& instruction) {
-  const auto to = static_cast<std::uint32_t>(value(thread, instruction, 0));
-  const auto from = static_cast<std::uint32_t>(value(thread, instruction, 1));
-  const std::uint64_t bytes = value(thread, instruction, 2) & 0xFFFFFFFF;
-  const auto barrier = static_cast<std::uint32_t>(value(thread, instruction, 3));
-  if (to % 16 != 0 || from % 16 != 0 || bytes % 16 != 0)
-    throw EmulationError("a bulk copy that is not aligned to 16 bytes");
-  Cta* cta = thread.warp->cta;
-  if (bytes > 0) check_async_read(*cta, from, bytes, thread);
-  cta->grid->start({[cta, to, from, bytes, barrier] {
+  const bool from_shared = instruction.numbers[0] != 0;
+  const auto own = static_cast<std::uint32_t>(from);
+  if (from_shared && bytes > 0) check_async_read(*cta, own, bytes, thread);
+  cta->grid->start({[=] {
     if (bytes > 0) {
-      std::memcpy(shared_memory(*cta, to, bytes, true, nullptr), shared_memory(*cta, from, bytes, false, nullptr),
-                  bytes);
+      const std::uint8_t* source =
+          from_shared ? shared_memory(*cta, own, bytes, false, nullptr) : global_range(from, bytes);
+      std::memcpy(shared_memory(*cta, to, bytes, true, nullptr), source, bytes);
     }
     expect_bytes(*cta, barrier, -static_cast<std::int64_t>(bytes));
   }});
@@ -297,11 +284,6 @@ After wait_stores(Thread& thread, const Instruction& instruction) {
   return After::next;
 }
 
-/// Memory here has no cache in front of it.
-After prefetch(Thread&, const Instruction&) {
-  return After::next;
-}
-
 }  // namespace
 
 bool decode_copies(const std::string& opcode, Instruction& instruction) {
@@ -313,8 +295,6 @@ bool decode_copies(const std::string& opcode, Instruction& instruction) {
   const auto has = [&opcode](const char* part) { return opcode.find(part) != std::string::npos; };
   if (const auto found = exact.find(opcode); found != exact.end()) {
     instruction.alone = found->second;
-  } else if (opcode.starts_with("cp.async.bulk.prefetch")) {
-    instruction.alone = prefetch;
   } else if (opcode.starts_with("cp.async.bulk.tensor") && has("mbarrier::complete_tx")) {
     instruction.alone = load_tensor;
     instruction.numbers[0] = has("multicast") ? 1 : 0;
@@ -324,7 +304,8 @@ bool decode_copies(const std::string& opcode, Instruction& instruction) {
   } else if (opcode.starts_with("cp.async.bulk.shared::cluster.global")) {
     instruction.alone = load_bulk;
   } else if (opcode.starts_with("cp.async.bulk.shared::cluster.shared::cta")) {
-    instruction.alone = copy_to_cta;
+    instruction.alone = load_bulk;
+    instruction.numbers[0] = 1;
   } else if (opcode.starts_with("cp.async.bulk.global") || opcode.starts_with("cp.reduce.async.bulk.global")) {
     instruction.alone = store_bulk;
     instruction.numbers[0] = has("reduce") ? 1 : 0;
