@@ -168,6 +168,36 @@ def graph_capture() -> Verdict:
     return _same(True, "")
 
 
+def sums_on_two_streams() -> Verdict:
+    """Two calls share the GPU, each with more work than it holds at once; CTAs of a call wait for one another, those
+    that do not run yet must not be among them. dQ by sums against the repeatable one, which has none."""
+    lengths = [1 + 173 * b % 1500 for b in range(60)]
+    cu = _cumulative(tuple(lengths))
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    for dim in (64, 128):
+        q, k, v, dout = _tensors(sum(lengths), 4, dim)
+
+        def call(deterministic: bool, given: tuple[Tensor, ...] = (dout, q, k, v)) -> Tensor:
+            options = {"deterministic": deterministic, "max_seqlen_q": 1500, "max_seqlen_k": 1500}
+            return wl.hstu_attention_backward(*given, cu, divisor=100.0, **options).dq
+
+        expected = call(True).float()
+        call(False)
+        torch.cuda.synchronize()
+        found = []
+        for _ in range(3):
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    found.append(call(False))
+        torch.cuda.synchronize()
+        # By row and head: a tile that lacks a key's part, or whose sums were not clear, has rows that are far off.
+        size = expected.norm(dim=-1)
+        error = max(((dq.float() - expected).norm(dim=-1) / size.clamp(min=1e-6)).max().item() for dq in found)
+        if not error <= 0.05:
+            return Verdict(False, error, 0.05, f"D {dim}: dQ of calls on two streams differs from the repeatable one")
+    return _same(True, "")
+
+
 def nan_stays_in_its_sequence() -> Verdict:
     q, k, v, dout = _tensors(300, 2, 64)
     cu = _cumulative((100, 130, 70))

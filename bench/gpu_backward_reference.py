@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gpu_bias_reference
+import gpu_functions
 import torch
 from gpu_cases import Problem
 from gpu_reference import SMALLEST, UNIT, Inputs, Verdict, absent_rows, judge_rows, scores
@@ -47,6 +48,10 @@ class Scores:
 
 def scores_of(problem: Problem, inputs: Inputs, b: int, first_q: int, q: Tensor, k: Tensor) -> Scores:
     z, see = scores(problem, inputs, b, first_q, inputs.alpha * (q @ k.transpose(1, 2)))
+    if problem.score is not None:
+        p, slope = gpu_functions.score(problem.score, z), gpu_functions.slope(problem.score, z)
+        none = torch.zeros_like(z)
+        return Scores(torch.where(see, p, 0), torch.where(see, slope, 0), none[..., 0], none, see)
     if not problem.softmax:
         sigmoid = torch.sigmoid(z)
         slope = torch.where(see, sigmoid * (1 + z * torch.sigmoid(-z)), 0)

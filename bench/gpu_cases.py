@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gpu_gemm_cases
-from gpu_report import BACKWARD, FORWARD, HOPPER_BACKWARD, HOPPER_FORWARD, HOST_FILES, ROOT, SPLIT, Item
+from gpu_report import (
+    BACKWARD,
+    FORWARD,
+    FUNCTIONS,
+    HOPPER_BACKWARD,
+    HOPPER_FORWARD,
+    HOST_FILES,
+    ROOT,
+    SPLIT,
+    TRACER,
+    Item,
+)
 
 # Lengths at the boundaries of tiles of 64 and 128 rows, empty sequences first, between and last.
 # Ends the name of an entry that keeps to the mma.sync kernels.
@@ -24,7 +35,8 @@ class Problem:
     constant_score: every score is this number. extra_rows: rows after the last sequence. intervals: a row's number of
     them. bias: "dense", "packed", "position", "time" or "bucketed" (both tables); bias_masked: the share of stored
     entries that are -inf; bias_offset: elements by which stored ones miss the alignment of 16 bytes; bias_heads: 1 or
-    None (all); bias_batch: a dense one for each sequence, else one for all; thresholds: own ones for time.
+    None (all); bias_batch: a dense one for each sequence, else one for all; thresholds: own ones for time. score,
+    mask_function: names of a user's functions in gpu_functions.py.
     """
 
     name: str
@@ -64,6 +76,8 @@ class Problem:
     bias_scaled: bool = True
     thresholds: bool = False
     time_span: int = 100_000  # largest step between neighbouring timestamps
+    score: str | None = None
+    mask_function: str | None = None
 
     @property
     def dtype(self) -> str:
@@ -182,6 +196,27 @@ def _other_problems() -> list[Problem]:
         # More work items than SMs, and more key tiles than a ring has slots.
         Problem("long-D256", slots_q=(3000, 1700, 130), heads=4, dim=256, value_dim=256),
         Problem("extra-rows-D256", extra_rows=77, dim=256, value_dim=256, bfloat16=False),
+        Problem(
+            "grouped-D256",
+            slots_k=BOUNDARIES,
+            used_q=USED_Q,
+            used_k=USED_K,
+            heads=4,
+            key_heads=2,
+            dim=256,
+            value_dim=256,
+        ),
+        Problem(
+            "divisor-rows-D192",
+            slots_q=SHORT_Q,
+            slots_k=BOUNDARIES,
+            heads=4,
+            key_heads=1,
+            dim=192,
+            value_dim=192,
+            divisor="rows",
+            extra_rows=9,
+        ),
         Problem("divisor-number", divisor=37.5),
         Problem("divisor-negative", divisor=-3.0, bfloat16=False),
         Problem("divisor-rows", divisor="rows", extra_rows=9),
@@ -240,6 +275,7 @@ def _softmax_problems() -> list[Problem]:
         Problem("more-queries-window", left=20, right=3, **more_q),
         Problem("softcap", softcap=5.0),
         Problem("softcap-D128", softcap=0.7, dim=128, value_dim=128, bfloat16=False, right=None),
+        Problem("softcap-D256", softcap=2.0, dim=256, value_dim=256),
         Problem("softcap-large", softcap=1000.0, alpha=2.0),
         Problem("softcap-alpha-negative", softcap=3.0, alpha=-1.0),
         Problem("alpha-huge", alpha=400.0),
@@ -443,6 +479,29 @@ def _split_problems() -> list[Problem]:
     return [replace(p, name=f"split-{p.name}") for p in (*problems, *scores, *biased, *softmax)]
 
 
+def _function_problems() -> list[Problem]:
+    """Users' score functions on the kernels that take them, with the forms of mask and bias that those tell apart;
+    users' masks on both forward kernels. Each is a few kernels of its own to compile: few problems, each for several
+    things."""
+    wide: dict[str, Any] = {"dim": 128, "value_dim": 128}
+    problems = [
+        Problem("rational", score="rational", **MASKS["ctx-tgt-window"]),
+        Problem("all-fp16", score="all", dim=40, value_dim=72, bfloat16=False, alpha=1.5),
+        Problem("never-0", score="never-0", slots_q=SHORT_Q, slots_k=BOUNDARIES, right=None, divisor="rows", **wide),
+        Problem("relu2", score="relu2", used_q=USED_Q, used_k=USED_K, extra_rows=9, dim=256, value_dim=256),
+        Problem("beyond-fp16", score="relu2", constant_score=400.0, divisor=1e6, bfloat16=False, slots_q=(70,)),
+        Problem("dense-bias", score="capped", bias="dense", bias_masked=0.2, **MASKS["ctx-tgt-window"]),
+        Problem("packed-bias", score="never-0", bias="packed", bias_float32=True, bfloat16=False, bias_scaled=False),
+        Problem("one-bias", score="swish", bias="dense", bias_heads=1, bias_masked=0.1, bias_offset=1),
+        Problem("bucketed-bias", score="never-0", bias="bucketed", slots_q=(130, 1, 67), **wide),
+        Problem("blocks", mask_function="blocks", right=None, **wide),
+        Problem("anchored", mask_function="anchored", right=None, contexts=CONTEXTS, targets=TARGETS, softmax=True),
+        Problem("both", score="capped", mask_function="by-head", right=None, layout="dense", slots_q=(150,) * 3),
+    ]
+    return [replace(p, name=f"function-{p.name}") for p in problems]
+
+
+FUNCTION_PROBLEMS = {problem.name: problem for problem in _function_problems()}
 SPLIT_PROBLEMS = {problem.name: problem for problem in _split_problems()}
 PROBLEMS = {
     problem.name: problem
@@ -453,6 +512,7 @@ PROBLEMS = {
         *_softmax_problems(),
         *_bias_problems(),
         *SPLIT_PROBLEMS.values(),
+        *FUNCTION_PROBLEMS.values(),
     )
 }
 
@@ -483,6 +543,63 @@ SPECIAL_CHECKS = (
 # The same of gpu_split_checks.py.
 SPLIT_CHECKS = ("independent-of-the-batch", "repeated-bitwise", "graph-capture", "nan-stays-in-its-sequence", "explain")
 
+# The same of gpu_function_checks.py.
+FUNCTION_CHECKS = ("autograd", "opcheck", "torch-compile", "graph-capture", "parameters", "messages")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What gpu_trace_checks.py traces: an operator's pass, or a kernel of it (its first one with marks where none is
+    named). lanes: those that must show something. results: what must be the same, bit for bit, with marks."""
+
+    dim: int
+    lanes: tuple[str, ...]
+    results: tuple[str, ...]
+    softmax: bool = False
+    backward: bool = False
+    kernel: str = ""
+    deterministic: bool = False
+    timed: str = "steps"  # the marks with which the kernel may not be slower than the limit; "": that is not judged
+
+
+def _lanes(products: str, *rings: str, consumers: int = 2) -> tuple[str, ...]:
+    names = [*products.split(), "TC", "FMA"]
+    return tuple(f"{name}[{c}]" for name in names for c in range(consumers)) + tuple(f"{ring}[0]" for ring in rings)
+
+
+# dQ is summed in an order that differs from run to run where one kernel computes all gradients.
+TRACES = {
+    "forward-hstu-D128": Trace(128, _lanes("S PV", "K", "V", "Q"), ("out",), timed=""),
+    "forward-softmax-D64": Trace(
+        64, _lanes("S PV", "K", "V", "Q", consumers=4), ("out", "lse"), softmax=True, timed=""
+    ),
+    "backward-hstu-D128": Trace(128, _lanes("S dP dV dK dQ", "Q dO", "K V"), ("dk", "dv"), backward=True),
+    "backward-softmax-D64": Trace(
+        64, _lanes("S dP dV dK dQ", "Q dO", "K V"), ("dk", "dv"), softmax=True, backward=True
+    ),
+    "backward-hstu-D256": Trace(
+        256, ("S[0]", "dP[0]", "dV[0]", "dK[1]", "dQ[1]", "Q[0]", "dO[0]", "K[0]", "V[0]"), ("dk", "dv"), backward=True
+    ),
+    "backward-hstu-D256-keys": Trace(
+        256,
+        _lanes("S dP", "Q", "dO", "K", "V"),
+        ("dq", "dk", "dv"),
+        backward=True,
+        kernel="keys",
+        deterministic=True,
+    ),
+    "backward-hstu-D256-dq": Trace(
+        256,
+        _lanes("S dP dQ", "K", "V", "Q dO of 0"),
+        ("dq", "dk", "dv"),
+        backward=True,
+        kernel="dq",
+        deterministic=True,
+    ),
+}
+# Rows, columns and depth of traced products: tiles that consumers share, and whole tiles in turns.
+PRODUCT_TRACES = {"gemm-cooperative": (8192, 8192, 8192), "gemm-ping-pong": (65536, 2048, 512)}
+
 # The same of gpu_torch_checks.py.
 TORCH_CHECKS = (
     "autograd",
@@ -498,6 +615,7 @@ BACKWARD_SPECIAL_CHECKS = (
     "opcheck",
     "torch-compile",
     "graph-capture",
+    "sums-on-two-streams",
     "nan-stays-in-its-sequence",
     "independent-of-the-batch",
     "bias-autograd",
@@ -517,14 +635,19 @@ BACKWARD_BIASES = (
     *("bias-bucketed", "softmax-bias-bucketed-delta-q", "bias-time-thresholds", "bias-bucketed-one-head"),
     *("bias-bucketed-masked", "bias-bucketed-used", "bias-bucketed-far", "bias-bucketed-close"),
     *("bias-bucketed-long", "softmax-bias-bucketed-grouped", "softmax-bias-position", "bias-bucketed-D256"),
+    *("softmax-bias-dense-float32-misaligned", "softmax-bias-packed-float32", "bias-packed-masked"),
 )
 BACKWARD_PROBLEMS = {
     name: problem
     for name, problem in PROBLEMS.items()
-    if name not in SPLIT_PROBLEMS and (problem.bias is None or name in BACKWARD_BIASES or "bias-whole" in name)
+    if name not in SPLIT_PROBLEMS
+    and (problem.bias is None or name in (*BACKWARD_BIASES, *FUNCTION_PROBLEMS) or "bias-whole" in name)
 }
 # What of that keeps to mma.sync once more, by the beginnings of names. Deterministic calls and wide heads do anyway.
-BACKWARD_BOTH_WAYS = ("mask-", "softmax-mask-", "graph-capture")
+BACKWARD_BOTH_WAYS = (
+    *("mask-", "softmax-mask-", "graph-capture"),
+    *("bias-dense-misaligned", "bias-dense-float32", "softmax-bias-packed", "bias-packed-q-delta-q", "bias-dense-D128"),
+)
 
 # Functions of gpu_device_tests.py -> the file of kernels they run.
 DEVICE_TESTS = {
@@ -539,6 +662,7 @@ DEVICE_TESTS = {
     "pack-rounding": "tests/device/conversion_test.cu",
     "silu-accuracy": "tests/device/conversion_test.cu",
     "tanh-limit": "tests/device/conversion_test.cu",
+    "activation-errors": "kernels/laboratory/activations.cu",
     "interval-bits": "tests/device/visibility_test.cu",
     "mask-rows": "tests/device/visibility_test.cu",
     "tile-walks": "tests/device/visibility_test.cu",
@@ -552,6 +676,7 @@ DEVICE_TESTS = {
     "stmatrix": "tests/device/hopper_memory_test.cu",
     "cluster-multicast": "tests/device/hopper_memory_test.cu",
     "election-and-grid-wait": "tests/device/hopper_memory_test.cu",
+    "ring-copies": "tests/device/ring_copies_test.cu",
     "own-pipeline": "examples/cpp/own_pipeline/own_pipeline.cu",
 }
 
@@ -606,6 +731,16 @@ SANITIZER_PROBLEMS = {
             dim=40,
             value_dim=72,
             bias="bucketed",
+        ),
+        # A score function whose float16 passes 65504, so that rows are scaled, under a mask function.
+        Problem(
+            "hstu-D64-functions",
+            slots_q=(0, 65, 131),
+            bfloat16=False,
+            right=None,
+            divisor=1e5,
+            score="steep",
+            mask_function="by-head",
         ),
         # Short queries beside a long one: three kernels and the one that adds up.
         Problem("softmax-D64-split", slots_q=(1, 20, 0, 70, 3), slots_k=(600, 300, 5, 70, 257), softmax=True),
@@ -718,22 +853,38 @@ DECODES = {
 }
 # What the machine can do: bytes moved by a copy. The library's matrix product is measured beside ours.
 CEILINGS = {"copy-4GiB": ("torch",)}
-GEMM = ("kernels/gemm/gemm_sm90.cu", "src/gpu/gemm.cpp", "src/gpu/gemm_plan.cpp", "src/gpu/gemm_plan.h", *HOST_FILES)
+GEMM = (
+    "kernels/gemm/gemm_sm90.cu",
+    "kernels/gemm/gemm_few_rows.cu",
+    "src/gpu/gemm.cpp",
+    "src/gpu/gemm_plan.cpp",
+    "src/gpu/gemm_plan.h",
+    *HOST_FILES,
+)
 
 
-def _has_mapped_bias(p: Problem) -> bool:
-    """Whether a tensor map describes the bias, so that the Hopper kernel takes it."""
-    mapped = p.bias == "dense" and not p.bias_float32 and p.bias_offset == 0
-    return mapped and p.intervals is None and p.softcap is None
+def _hopper_adds_bias(p: Problem) -> bool:
+    """Whether the Hopper kernel adds the problem's bias."""
+    return p.intervals is None and p.softcap is None and not p.thresholds
+
+
+# Biases that the kernels for every GPU check too: each form with both operators, under one mask each.
+BIASES_BOTH_WAYS = {*(f"bias-{form}" for form in BIASES), *(f"softmax-bias-{form}-delta-q" for form in BIASES)}
 
 
 def both_ways(section: str, name: str, case: str) -> list[Item]:
-    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. A bias has
-    one entry: most go to the latter anyway, and those that do not are few forms of what others check there."""
+    """The case on the kernels that a call chooses by itself and, marked @mma, on those for every GPU. Most with a bias
+    have one entry: on the latter they differ in little from those that have two. So has a user's score function, which
+    the latter alone take."""
     problem = PROBLEMS.get(case) or SANITIZER_PROBLEMS.get(case)
     split = SPLIT if problem is None or problem.slots_k is not None else ()
+    if problem is not None and problem.score is not None:
+        return [Item(section, name, (*FORWARD, *split, *FUNCTIONS))]
     if problem is not None and problem.bias is not None:
-        return [Item(section, name, (*(HOPPER_FORWARD if _has_mapped_bias(problem) else ()), *FORWARD, *split))]
+        if not _hopper_adds_bias(problem):
+            return [Item(section, name, (*FORWARD, *split))]
+        if case not in BIASES_BOTH_WAYS and case not in SANITIZER_PROBLEMS:
+            return [Item(section, name, (*HOPPER_FORWARD, *FORWARD, *split))]
     chosen = HOPPER_FORWARD if problem is not None else (*HOPPER_FORWARD, *FORWARD)
     return [Item(section, name, (*chosen, *split)), Item(section, f"{name}{MMA_ONLY}", (*FORWARD, *split))]
 
@@ -757,19 +908,30 @@ def all_items() -> list[Item]:
     """Every entry of a complete report, in the report's order."""
     items = [Item("checks", f"device-{name}", (source,)) for name, source in DEVICE_TESTS.items()]
     for name in (*PROBLEMS, *SPECIAL_CHECKS):
-        if name not in SPLIT_PROBLEMS:
+        if name not in SPLIT_PROBLEMS and name not in FUNCTION_PROBLEMS:
             items += both_ways("checks", f"forward-{name}", name)
     # Sequences whose queries are not short go to the kernel that the call chooses for them.
     items += [Item("checks", f"forward-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_PROBLEMS]
+    for name, problem in FUNCTION_PROBLEMS.items():
+        # A score function keeps a call to mma.sync; a mask function ends as an interval mask wherever those run.
+        chosen = FORWARD if problem.score is not None else (*HOPPER_FORWARD, *FORWARD)
+        items.append(Item("checks", f"forward-{name}", (*chosen, *SPLIT, *FUNCTIONS)))
+    items += [Item("checks", f"functions-{name}", (*FORWARD, *BACKWARD, *FUNCTIONS)) for name in FUNCTION_CHECKS]
     items += [Item("checks", f"split-{name}", (*HOPPER_FORWARD, *FORWARD, *SPLIT)) for name in SPLIT_CHECKS]
     for name in (*BACKWARD_PROBLEMS, *BACKWARD_SPECIAL_CHECKS):
-        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD)))
+        functions = FUNCTIONS if name in FUNCTION_PROBLEMS else ()
+        items.append(Item("checks", f"backward-{name}", (*HOPPER_BACKWARD, *BACKWARD, *functions)))
         if name.startswith(BACKWARD_BOTH_WAYS):
             items.append(Item("checks", f"backward-{name}{MMA_ONLY}", BACKWARD))
     items += [
         Item("checks", f"torch-{name}", (*HOPPER_FORWARD, *FORWARD, *HOPPER_BACKWARD, *BACKWARD))
         for name in TORCH_CHECKS
     ]
+    items += [
+        Item("checks", f"trace-{name}", (*(HOPPER_BACKWARD if trace.backward else HOPPER_FORWARD), *TRACER))
+        for name, trace in TRACES.items()
+    ]
+    items += [Item("checks", f"trace-{name}", (*GEMM, *TRACER)) for name in PRODUCT_TRACES]
     items += [Item("checks", f"gemm-{name}", GEMM) for name in gpu_gemm_cases.CHECKS]
     items += [Item("checks", f"ladder-{name}", sources) for name, sources in ladder_rungs().items()]
     for tool in SANITIZER_TOOLS:
@@ -777,7 +939,11 @@ def all_items() -> list[Item]:
         for case, problem in SANITIZER_PROBLEMS.items():
             of_tool += both_ways("sanitizer", f"{tool}/{case}", case)
             # The same problem's gradients of both operators, by sums in memory and by the deterministic kernels.
-            if "split" not in case and (problem.bias is None or tool in ("memcheck", "racecheck")):
+            if problem.score is not None:
+                if tool == "memcheck":
+                    sources = (*HOPPER_BACKWARD, *BACKWARD, *FUNCTIONS)
+                    of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", sources))
+            elif "split" not in case and (problem.bias is None or tool in ("memcheck", "racecheck")):
                 of_tool.append(Item("sanitizer", f"{tool}/backward-{case}", (*HOPPER_BACKWARD, *BACKWARD)))
                 if problem.bias is None:
                     of_tool.append(Item("sanitizer", f"{tool}/backward-{case}{MMA_ONLY}", BACKWARD))
@@ -786,6 +952,8 @@ def all_items() -> list[Item]:
         checked = [x for x in of_tool if x.sources[: len(FORWARD)] == FORWARD or x.name.endswith(MMA_ONLY)]
         items += checked if tool == "racecheck" else of_tool
         items.append(Item("sanitizer", f"{tool}/copies", ("tests/device/copies_test.cu",)))
+        if tool in gpu_gemm_cases.SANITIZED_BY:
+            items.append(Item("sanitizer", f"{tool}/{gpu_gemm_cases.SANITIZED_BY[tool]}", GEMM))
     # A peer that the machine does not have leaves its records out and makes nothing stale.
     for name, benchmark in BENCHMARKS.items():
         ours = ("warploom",) if benchmark.bias else ("warploom", "warploom-mma")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gpu_functions
 import gpu_reference
 import torch
 import warploom as wl
@@ -150,6 +151,9 @@ def build(problem: Problem, seed: int) -> tuple[Inputs, dict[str, Any]]:
         return inputs, call
     if not p.bias_scaled:
         call["bias_scaled_by_alpha"] = False
+    if p.score is not None:
+        text, slope, parameters = gpu_functions.SCORES[p.score]
+        call["score"] = wl.ScoreFunction(text, slope, **parameters)
     if p.divisor == "rows":
         rows = torch.rand(total_q, generator=generator, device=DEVICE) * 100 + 1
         inputs.divisor = call["divisor"] = rows
@@ -174,6 +178,11 @@ def _add_mask(p: Problem, inputs: Inputs, call: dict[str, Any], total_q: int, ge
     def count(value: Any) -> Any:
         return value if value is None or isinstance(value, int) else _int32(value)
 
+    if p.mask_function is not None:
+        text, parameters = gpu_functions.MASKS[p.mask_function]
+        counts = {"num_contexts": count(p.contexts), "num_targets": count(p.targets)}
+        call["mask"] = wl.MaskFunction(text, **counts, **parameters)
+        return
     call["mask"] = wl.Mask(p.left, p.right, count(p.contexts), count(p.targets), p.group, p.from_history_end)
 
 

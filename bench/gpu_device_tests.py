@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gpu_activations
 import gpu_hopper_tests
 import numpy as np
 from gpu_cases import DEVICE_TESTS, Problem
@@ -110,14 +111,20 @@ def ldmatrix(random: Any) -> None:
             block = panel[16 * row_block : 16 * row_block + 16, 16 * column_block : 16 * column_block + 16].astype(
                 np.uint32
             )
-            plain, transposed = gpu().filled(512), gpu().filled(512)
-            gpu().launch(COPIES, "ldmatrix_block", gpu().array(panel), row_block, column_block, plain, transposed)
-            row, column = lane // 4 + register % 2 * 8, lane % 4 * 2 + register // 2 * 8
-            expected = block[row, column] | block[row, column + 1] << 16
-            same(plain.read(np.uint32, (32, 4)), expected, f"block {row_block}, {column_block}")
-            row, column = lane % 4 * 2 + register % 2 * 8, lane // 4 + register // 2 * 8
-            expected = block[row, column] | block[row + 1, column] << 16
-            same(transposed.read(np.uint32, (32, 4)), expected, f"transposed block {row_block}, {column_block}")
+            # The fragment of each register: down then right, or right then down.
+            for order, (down, right) in {
+                "a": (register % 2, register // 2),
+                "b": (register // 2, register % 2),
+            }.items():
+                plain, transposed = gpu().filled(512), gpu().filled(512)
+                kernel, place = f"ldmatrix_block_{order}", f"{row_block}, {column_block} in order {order}"
+                gpu().launch(COPIES, kernel, gpu().array(panel), row_block, column_block, plain, transposed)
+                row, column = lane // 4 + down * 8, lane % 4 * 2 + right * 8
+                expected = block[row, column] | block[row, column + 1] << 16
+                same(plain.read(np.uint32, (32, 4)), expected, f"block {place}")
+                row, column = lane % 4 * 2 + down * 8, lane // 4 + right * 8
+                expected = block[row, column] | block[row + 1, column] << 16
+                same(transposed.read(np.uint32, (32, 4)), expected, f"transposed block {place}")
 
 
 def cp_async_zero_fill(random: Any) -> None:
@@ -257,6 +264,10 @@ def tanh_limit(random: Any) -> None:
         (np.arange(len(rows)) >= 1500).astype(np.int32),
         "groups with a score below the limit",
     )
+
+
+def activation_errors(random: Any) -> None:
+    gpu_activations.check(gpu(), 20_001)
 
 
 def interval_bits(random: Any) -> None:

@@ -26,6 +26,7 @@ _SHAPES = (
     (1, 8, 8),
     (1, 4096, 4096),
     (7, 264, 1000),
+    (16, 1040, 2048),
     (64, 4096, 512),
     (64, 4096, 40),
     (65, 2000, 136),
@@ -65,6 +66,18 @@ CHECKS: dict[str, Product] = {
     "fp8-batch": Product(300, 520, 144, batch=5, dtype="fp8", fused=True, scaled=True),
 }
 
+# What compute-sanitizer runs: few rows; A shared in a cluster; K shared out; B shared, and stores by TMA; bias, silu
+# and C through shared memory, tiles in turns.
+_WATCHED = (
+    Product(16, 1032, 1032),
+    Product(50, 1032, 264, fused=True),
+    Product(100, 2056, 2056, fused=True),
+    Product(1500, 2000, 72),
+    Product(8200, 1032, 136, fused=True),
+)
+# initcheck takes minutes for the large ones.
+SANITIZED = {"gemm": _WATCHED, "gemm-few-rows": _WATCHED[:3]}
+SANITIZED_BY = {"memcheck": "gemm", "synccheck": "gemm", "initcheck": "gemm-few-rows"}
 
 # cuBLAS' best sizes, an HSTU layer's projections plain and fused, and few rows: (rows, columns, depth, bias + silu).
 _MEASURED = (

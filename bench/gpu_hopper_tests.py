@@ -1,4 +1,4 @@
-"""Host side of tests/device/wgmma_test.cu and hopper_memory_test.cu: Hopper's PTX layer against NumPy.
+"""Host side of tests/device/wgmma_test.cu, hopper_memory_test.cu and ring_copies_test.cu: Hopper's layer against NumPy.
 
 On a GPU without them every test passes: their kernels are for sm_90a only.
 """
@@ -16,6 +16,7 @@ from gpu_report import ROOT
 
 WGMMA = ROOT / "tests" / "device" / "wgmma_test.cu"
 MEMORY = ROOT / "tests" / "device" / "hopper_memory_test.cu"
+RING_COPIES = ROOT / "tests" / "device" / "ring_copies_test.cu"
 WIDTHS = tuple(range(8, 257, 8))
 BARRIER_BYTES = 1024
 
@@ -303,6 +304,28 @@ def election_and_grid_wait(gpu: Gpu, random: Any) -> None:
     same(out.read(np.uint32, values.shape), values, "copied after griddepcontrol.wait")
 
 
+def ring_copies(gpu: Gpu, random: Any) -> None:
+    """Each kind of copy through a ring of three slots, a slot of 40 rows of 128 bytes a round."""
+    rounds, rows, width, stride = 23, 40, 128, 176
+    table = random.integers(0, 256, (7 * (rounds - 1) + rows, stride), dtype=np.uint8)
+    numbers = random.integers(0, len(table), (rounds, rows)).astype(np.int32)
+    in_order = 7 * np.arange(rounds)[:, None] + np.arange(rows)
+    plain, picked = table[in_order, :width], table[numbers, :width]
+    copied = np.where((np.arange(rows) < rows - np.arange(rounds)[:, None] % 5)[..., None], plain, 0)
+    array = gpu.array(table)
+    at = array, np.int64(stride)
+    tensor_map = TensorMap(array, "uint8", (width, len(table)), (stride,), (width, rows), 0)
+    for kernel, arguments, expected in (
+        ("boxes", (tensor_map,), plain),
+        ("strided_rows", at, plain),
+        ("picked_rows", (*at, gpu.array(numbers)), picked),
+        ("copied_rows", at, copied),
+    ):
+        out = gpu.filled(expected.size)
+        gpu.launch(RING_COPIES, kernel, *arguments, rounds, out, block=128, shared=3 * rows * width + 64)
+        same(out.read(np.uint8, expected.shape), expected.astype(np.uint8), kernel)
+
+
 _FUNCTIONS: tuple[Callable[[Gpu, Any], None], ...] = (
     wgmma_products,
     tma_loads,
@@ -314,6 +337,7 @@ _FUNCTIONS: tuple[Callable[[Gpu, Any], None], ...] = (
     stmatrix,
     cluster_multicast,
     election_and_grid_wait,
+    ring_copies,
 )
 TESTS = {function.__name__.replace("_", "-"): function for function in _FUNCTIONS}
 

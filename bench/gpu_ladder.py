@@ -102,8 +102,8 @@ def check_gemm(name: str) -> Verdict:
         out = gpu.filled(rows * columns * 2)
         tiles = -(-rows // 128), -(-columns // 128)
         # The maps are 64-byte aligned in the call, which NumPy does not promise.
-        memory = np.zeros(448 // 8, np.uint64)
-        call = memory[-(memory.ctypes.data // 8) % 8 :][: 320 // 8]
+        memory = np.zeros(512 // 8, np.uint64)
+        call = memory[-(memory.ctypes.data // 8) % 8 :][: 384 // 8]
         for at, (x, length) in enumerate(zip(on_device, (rows, columns), strict=True)):
             shape = TensorMap(x, "uint16", (depth, length), (2 * depth,), (64, 128), 128)
             call[16 * at : 16 * at + 16] = np.ctypeslib.as_array((ctypes.c_uint64 * 16).from_address(shape.address))

@@ -10,11 +10,12 @@ import ctypes
 from dataclasses import replace
 from typing import Any
 
+import gpu_functions
 import numpy as np
 from gpu_cases import SANITIZER_PROBLEMS, Problem
 from gpu_device_tests import ROUND, as_float
 from gpu_driver import Array, Gpu
-from warploom import _layout, _library
+from warploom import _functions, _layout, _library
 
 
 def pack(
@@ -61,7 +62,27 @@ def pack(
         *((0, 0, 0) if counts else (addresses["intervals"], p.interval_heads, p.intervals)),
         *(0.0, p.softcap or 0.0, divisor or 0.0, 0),
     )
-    return head + rest + _pack_bias(p, addresses) + _layout.EMPTY_TAIL
+    return head + rest + _pack_bias(p, addresses) + _pack_functions(p)
+
+
+_TEXTS: list[Any] = []  # what descriptions point to
+
+
+def _pack_functions(p: Problem) -> bytes:
+    fields: list[int] = []
+    for kind, name in (("score", p.score), ("mask", p.mask_function)):
+        if name is None:
+            fields += _layout.NO_FUNCTION
+            continue
+        text, slope, parameters = (
+            gpu_functions.SCORES[name]
+            if kind == "score"
+            else (gpu_functions.MASKS[name][0], None, gpu_functions.MASKS[name][1])
+        )
+        function, own = _functions.structure(kind, text, slope, ", ".join(parameters), list(parameters.values()))
+        _TEXTS.append(function)
+        fields += own
+    return _layout.TAIL.pack(*fields, 0, 0)
 
 
 POSITIONS, TIMES = 50, 20
@@ -161,7 +182,9 @@ def _expected(p: Problem, host: dict[str, Array]) -> Array:
         for i in range(lq):
             r = i + lk - lq
             for n in range(p.heads):
-                if p.intervals is not None:
+                if p.mask_function is not None:
+                    see = gpu_functions.visible(p.mask_function, i, r, j, lk, nc, nt, b, n)
+                elif p.intervals is not None:
                     pairs = host["intervals"][n % p.interval_heads, first_q + i]
                     see = ((pairs[:, :1] <= j) & (j < pairs[:, 1:])).any(axis=0)
                 elif r < nc:
@@ -179,7 +202,8 @@ def _expected(p: Problem, host: dict[str, Array]) -> Array:
                     out[first_q + i, n] = weights @ values / weights.sum()
                 else:
                     z = z + bias / p.dim**0.5
-                    out[first_q + i, n] = np.where(see, z / (1 + np.exp(-z)), 0) @ values / divisor
+                    weights = z / (1 + np.exp(-z)) if p.score is None else gpu_functions.score(p.score, z)
+                    out[first_q + i, n] = np.where(see, weights, 0) @ values / divisor
         first_q, first_k = first_q + slot_q, first_k + slot_k
     return out
 
@@ -249,7 +273,8 @@ def run_case(name: str) -> None:
     if name.startswith("backward-"):
         for softmax in (False, True):
             p = SANITIZER_PROBLEMS[name.removeprefix("backward-")]
-            own = {"divisor": None} if softmax else {"softcap": None}  # what the other operator does not take
+            # What the other operator does not take.
+            own: dict[str, Any] = {"divisor": None, "score": None} if softmax else {"softcap": None}
             _run_backward(replace(p, softmax=softmax, **own))
         return
     p = SANITIZER_PROBLEMS[name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import gpu_functions
 import torch
 from gpu_cases import Problem
 from torch import Tensor
@@ -56,6 +57,9 @@ def visible(problem: Problem, inputs: Inputs, b: int, first_q: int) -> Tensor:
     r = torch.arange(lq, device=device)[:, None] + lk - lq
     nc, nt = inputs.contexts[b], inputs.targets[b]
     h = lk - nt
+    if problem.mask_function is not None:
+        head = torch.arange(inputs.q.shape[1], device=device)[:, None, None]
+        return gpu_functions.visible(problem.mask_function, r + lq - lk, r, j, lk, nc, nt, b, head)
     left = 1 << 40 if problem.left is None else problem.left
     right = 1 << 40 if problem.right is None else problem.right
     history = (r - left <= j) & (j <= r + right)
@@ -94,7 +98,8 @@ def probabilities(problem: Problem, z: Tensor, see: Tensor) -> tuple[Tensor, Ten
     """(P before its rounding, what O is divided with but for the divisor, LSE) of one sequence."""
     if not problem.softmax:
         ones = torch.ones(*z.shape[:2], 1, dtype=z.dtype, device=z.device)
-        return torch.where(see, z * torch.sigmoid(z), 0), ones, torch.zeros_like(ones)[..., 0]
+        p = z * torch.sigmoid(z) if problem.score is None else gpu_functions.score(problem.score, z)
+        return torch.where(see, p, 0), ones, torch.zeros_like(ones)[..., 0]
     z = torch.where(see, z, -torch.inf)
     largest = z.amax(dim=2, keepdim=True)
     p = torch.exp(z - torch.where(torch.isneginf(largest), 0, largest))

@@ -63,6 +63,20 @@ BACKWARD = (
     *HOST_FILES,
 )
 
+# What users' functions add to the kernels through mma.sync.
+FUNCTIONS = (
+    "kernels/attention/mask_intervals.cu",
+    "kernels/attention/mask_math.h",
+    "kernels/attention/score_math.h",
+    "src/expression/device_text.cpp",
+    "src/expression/differentiate.cpp",
+    "src/expression/functions.cpp",
+    "src/expression/graph.cpp",
+    "src/expression/parse.cpp",
+    "src/gpu/mask_intervals.cpp",
+    "src/gpu/user_score.cpp",
+)
+
 # The Hopper kernel, which takes what it can of the forward calls on an H200; mma.sync kernels take the rest.
 HOPPER_FORWARD = (
     "kernels/attention/attention_forward_hopper.cu",
@@ -87,6 +101,14 @@ HOPPER_BACKWARD = (
     "src/gpu/hopper_two_kernel_plan.h",
     "src/gpu/tensor_map.cpp",
     *HOST_FILES,
+)
+# What reads the marks of a kernel.
+TRACER = (
+    "src/trace/order.cpp",
+    "src/trace/recording.cpp",
+    "src/trace/subject.cpp",
+    "src/trace/timeline.cpp",
+    "src/trace/traced_run.cpp",
 )
 Record = dict[str, Any]
 SECTIONS = ("checks", "sanitizer", "bench")

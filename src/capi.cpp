@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cpu/attention.h"
+#include "functions_json.h"
 #include "gpu/attention.h"
 #include "gpu/gemm.h"
 #include "gpu/nvrtc_search.h"
@@ -80,8 +81,29 @@ int warploom_warmup(const warploom_attention* call) {
 int warploom_explain(const warploom_attention* call, char** text) {
   return warploom::guarded([&] {
     if (Status status = validate(call); !status.ok()) return status;
-    if (call->device == WARPLOOM_CPU) return give(warploom::cpu::explain(*call), text);
-    return give(warploom::gpu::explain(*call), text);
+    Result<std::string> plan = call->device == WARPLOOM_CPU ? Result<std::string>(warploom::cpu::explain(*call))
+                                                            : warploom::gpu::explain(*call);
+    if (plan.ok()) plan = warploom::with_functions(*call, *plan);
+    return give(plan, text);
+  });
+}
+
+int warploom_describe_score(const warploom_function* function, char** text) {
+  return warploom::guarded([&] { return give(warploom::describe_score(function), text); });
+}
+
+int warploom_describe_mask(const warploom_function* function, char** text) {
+  return warploom::guarded([&] { return give(warploom::describe_mask(function), text); });
+}
+
+int warploom_evaluate_score(const warploom_function* function, const float* z, int64_t count, float* values,
+                            float* slopes) {
+  return warploom::guarded([&] {
+    if (function == nullptr) return Status::invalid_value("function is null; pass a warploom_function");
+    if (count < 0 || (z == nullptr && count > 0)) {
+      return Status::invalid_value("z has " + std::to_string(count) + " points at a null address or fewer than 0");
+    }
+    return warploom::cpu::evaluate_score(*function, z, count, values, slopes);
   });
 }
 

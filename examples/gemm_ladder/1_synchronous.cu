@@ -13,8 +13,11 @@ extern "C" __global__ void __launch_bounds__(warploom::gemm_ladder::kThreads, 1)
   const Place place = place_of(call);
   const int warpgroup = static_cast<int>(threadIdx.x / 128);
 
+  Pen pen(call.sheet);
+  pen.start_trace(warpgroup, threadIdx.x % 128 == 0);
   float d[kAccumulators];
   for (int step = 0; step < call.steps; ++step) {
+    pen.mark(Mark::load, 0, step);
 #pragma unroll
     for (int n = 0; n < kCopies; ++n) {
       const Copy copy = copy_of(n);
@@ -26,10 +29,16 @@ extern "C" __global__ void __launch_bounds__(warploom::gemm_ladder::kThreads, 1)
                            b == nullptr ? zero : *reinterpret_cast<const uint4*>(b));
     }
     ptx::fence_proxy_async_shared();  // wgmma reads what these stores have written
+    pen.mark(Mark::wait_full, 0, step);
     __syncthreads();
+    pen.mark(Mark::product, 0, step);
     multiply(d, stage, warpgroup, step);
+    pen.mark(Mark::wait_product, 0, step);
     finish(d);
+    pen.mark(Mark::wait_empty, 0, step + 1);
     __syncthreads();  // nobody reads the stage any more
   }
+  pen.mark(Mark::epilogue);
   store(call, place, d, warpgroup);
+  pen.finish_trace(warpgroup);
 }

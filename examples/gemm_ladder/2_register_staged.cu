@@ -44,18 +44,32 @@ extern "C" __global__ void __launch_bounds__(warploom::gemm_ladder::kThreads, 1)
   const Place place = place_of(call);
   const int warpgroup = static_cast<int>(threadIdx.x / 128);
 
+  Pen pen(call.sheet);
+  pen.start_trace(warpgroup, threadIdx.x % 128 == 0);
   float d[kAccumulators];
   Registers next;
+  pen.mark(Mark::load, 0, 0);
   next.load(call, place, 0);
+  pen.mark(Mark::wait_full, 0, 0);
   next.store(stages);
   __syncthreads();
   for (int step = 0; step < call.steps; ++step) {
     const bool more = step + 1 < call.steps;
-    if (more) next.load(call, place, step + 1);
+    if (more) {
+      pen.mark(Mark::load, 0, step + 1);
+      next.load(call, place, step + 1);
+    }
+    pen.mark(Mark::product, 0, step);
     multiply(d, stages + step % 2 * kStageBytes, warpgroup, step);
+    pen.mark(Mark::wait_product, 0, step);
     finish(d);
-    if (more) next.store(stages + (step + 1) % 2 * kStageBytes);
+    if (more) {
+      pen.mark(Mark::wait_full, 0, step + 1);
+      next.store(stages + (step + 1) % 2 * kStageBytes);
+    }
     __syncthreads();  // the next step is there, and nobody reads this one any more
   }
+  pen.mark(Mark::epilogue);
   store(call, place, d, warpgroup);
+  pen.finish_trace(warpgroup);
 }

@@ -32,20 +32,29 @@ extern "C" __global__ void __launch_bounds__(warploom::gemm_ladder::kThreads, 1)
   const Place place = place_of(call);
   const int warpgroup = static_cast<int>(threadIdx.x / 128);
 
+  Pen pen(call.sheet);
+  pen.start_trace(warpgroup, threadIdx.x % 128 == 0);
   for (int step = 0; step < kStages - 1; ++step) {
+    pen.mark(Mark::load, 0, step);
     if (step < call.steps) copy_step(call, place, step, stages + step * kStageBytes);
     ptx::cp_async_commit_group();
   }
   float d[kAccumulators];
   for (int step = 0; step < call.steps; ++step) {
+    pen.mark(Mark::wait_full, 0, step);
     ptx::cp_async_wait_group<kStages - 2>();
     ptx::fence_proxy_async_shared();  // wgmma reads what these copies have written
     __syncthreads();                  // this step has landed for all, and nobody reads the one before any more
     const int ahead = step + kStages - 1;
+    pen.mark(Mark::load, 0, ahead);
     if (ahead < call.steps) copy_step(call, place, ahead, stages + ahead % kStages * kStageBytes);
     ptx::cp_async_commit_group();  // an empty group in the last steps keeps the count right
+    pen.mark(Mark::product, 0, step);
     multiply(d, stages + step % kStages * kStageBytes, warpgroup, step);
+    pen.mark(Mark::wait_product, 0, step);
     finish(d);
   }
+  pen.mark(Mark::epilogue);
   store(call, place, d, warpgroup);
+  pen.finish_trace(warpgroup);
 }

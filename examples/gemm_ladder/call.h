@@ -3,6 +3,7 @@
 
 #include "gemm/gemm_config.h"
 #include "geometry/swizzle.h"
+#include "pipeline/trace_records.h"
 #include "ptx/tensor_map.h"
 
 namespace warploom::gemm_ladder {
@@ -16,6 +17,7 @@ inline constexpr int kStageBytes = 2 * kOperandBytes;  ///< A, then B
 struct Rung {
   int stages;      ///< steps in shared memory
   int warpgroups;  ///< with the one that loads
+  trace::Level trace = trace::Level::off;
 
   /// Of dynamic shared memory: the stages, and two mbarriers for each.
   WARPLOOM_HD constexpr int shared_bytes() const { return stages * (kStageBytes + 16); }
@@ -30,6 +32,7 @@ struct Call {
   void* out;
   int rows, columns, depth, steps;
   GemmSchedule schedule;  ///< the product's order of tiles
+  trace::Sheet sheet;     ///< of a traced variant
 };
 
 }  // namespace warploom::gemm_ladder

@@ -8,6 +8,7 @@
 #include "geometry/fragment.h"
 #include "geometry/swizzle.h"
 #include "geometry/wgmma_descriptor.h"
+#include "pipeline/trace.h"
 #include "ptx/fence.h"
 #include "ptx/shared_memory.h"
 #include "ptx/wgmma.h"
@@ -16,6 +17,9 @@ namespace warploom::gemm_ladder {
 
 using ptx::uint32;
 using Element = ptx::Bfloat16;
+/// What `warploom trace gemm --rung` records; nothing in an ordinary rung.
+using Pen = trace::Pen<kRung.trace>;
+using trace::Mark;
 
 inline constexpr int kWarpgroups = 2;
 inline constexpr int kAccumulators = kTile / 2;  ///< of a thread: 64 x 128 values of a warpgroup

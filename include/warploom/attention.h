@@ -122,6 +122,26 @@ inline Sequences dense(std::int64_t batch) {
 /// One count for every sequence, or one each (B), or none.
 using Counts = std::variant<std::monostate, std::int32_t, std::span<const std::int32_t>>;
 
+/// What P is made of in HSTU attention instead of silu (docs/score-functions.md). As spans do, it points to memory of
+/// yours, which is read during a call; what is made of a text is kept for the process. A parameter's value is read at
+/// every call: another one compiles nothing.
+///
+///     const double beta = 1.7;
+///     .score = {.value = "z * sigmoid(beta * z)", .parameters = "beta", .values = std::span(&beta, 1)}
+struct ScoreFunction {
+  const char* value = nullptr;       ///< null: silu
+  const char* slope = nullptr;       ///< null: derived
+  const char* parameters = nullptr;  ///< names separated by commas; null: none
+  std::span<const double> values = {};
+};
+
+/// A row's half-open intervals of keys as a function of its place: "[0, nc), [max(nc, r - w), r + 1)". As above.
+struct MaskFunction {
+  const char* intervals = nullptr;
+  const char* parameters = nullptr;
+  std::span<const double> values = {};
+};
+
 /// Which keys a query row sees (docs/attention.md, section 4).
 struct Mask {
   std::optional<std::int64_t> left, right;  ///< window to either side; nothing: unbounded
@@ -131,6 +151,8 @@ struct Mask {
   /// (interval_heads, Tq, num_intervals, 2), half-open [begin, end); given, it replaces everything above.
   std::span<const std::int32_t> intervals;
   std::int64_t interval_heads = 1, num_intervals = 0;
+  /// Given, it replaces everything above but num_contexts and num_targets, which it reads as nc and nt.
+  MaskFunction function;
 
   static Mask full() { return {}; }
   static Mask causal() { return window(std::nullopt, 0); }
@@ -145,6 +167,11 @@ struct Mask {
     mask.intervals = intervals;
     mask.interval_heads = heads;
     mask.num_intervals = per_row;
+    return mask;
+  }
+  static Mask from_function(const MaskFunction& function) {
+    Mask mask;
+    mask.function = function;
     return mask;
   }
 };
@@ -197,7 +224,7 @@ struct Execution {
   bool check_inputs = false;   ///< GPU: check lengths and counts too (synchronises)
 };
 
-/// O = silu(alpha (Q K^T + R)) V / divisor.
+/// O = silu(alpha (Q K^T + R)) V / divisor, or with another score function in silu's place.
 struct HstuOptions {
   Mask mask = Mask::causal();
   Bias bias = {};
@@ -206,6 +233,7 @@ struct HstuOptions {
   std::span<const float> divisor_rows = {};  ///< (Tq)
   bool bias_scaled_by_alpha = true;          ///< false: alpha Q K^T + R
   Execution execution = {};
+  ScoreFunction score = {};
 };
 
 /// O = softmax(alpha Q K^T + R) V.
@@ -315,10 +343,20 @@ inline Status set_counts(warploom_attention& call, const char* name, const Count
   return {};
 }
 
+inline void set_function(warploom_function& function, const char* text, const char* slope, const char* parameters,
+                         std::span<const double> values) {
+  function.text = text;
+  function.slope = slope;
+  function.parameters = parameters;
+  function.values = values.data();
+  function.num_values = static_cast<std::int64_t>(values.size());
+}
+
 inline Status set_mask(warploom_attention& call, const Mask& mask) {
   call.left = mask.left.value_or(WARPLOOM_UNBOUNDED);
   call.right = mask.right.value_or(WARPLOOM_UNBOUNDED);
   call.target_group_size = mask.target_group_size;
+  set_function(call.mask_function, mask.function.intervals, nullptr, mask.function.parameters, mask.function.values);
   if (mask.target_window_from_history_end) call.flags |= WARPLOOM_WINDOW_FROM_HISTORY_END;
   if (mask.intervals.data() != nullptr || mask.num_intervals != 0) {
     call.intervals = mask.intervals.data();
@@ -436,6 +474,8 @@ inline Status set_operator(warploom_attention& call, const HstuOptions& options)
     call.divisor = *options.divisor;
   }
   if (!options.bias_scaled_by_alpha) call.flags |= WARPLOOM_BIAS_NOT_SCALED;
+  const ScoreFunction& score = options.score;
+  set_function(call.score, score.value, score.slope, score.parameters, score.values);
   if (options.divisor_rows.data() == nullptr) return {};
   call.divisor_rows = options.divisor_rows.data();
   return check_size("divisor_rows", options.divisor_rows.size(), call.total_q, "one for each row of q");

@@ -9,7 +9,9 @@
  *
  * The request is a JSON object, all of whose fields may be left out (null: all of them are):
  *
- *   cta       the CTA to show (0)                    machine   of the model: "h200", or a file of warploom calibrate
+ *   cta       the CTA to show (-1: one is chosen)    machine   of the model: "h200", or a file of warploom calibrate
+ *   record    CTAs that record, from cta on (1; 0: all of them, which slows the kernel down)
+ *   kernel    of a call that runs several with marks: "keys", "dq" ("": the first)
  *   capacity  marks a warp has room for (16384)      compare   the simulator's run of the same work, row by row
  *   detail    "steps": every mark, or "rings": none in the consumers' main loops, which slows nothing down
  *   rounds    of timing with and without marks (0)   svg, perfetto   the pictures as text
@@ -17,9 +19,11 @@
  *
  * The answer is a run as warploom_simulate gives it, in cycles of the SM's clock, and: "clock_ghz" as measured, "ctas",
  * "marks", "lost" (marks that found the buffer full), "order" {checked, violated, violations}, and as asked for
- * "timing" {plain_ms, traced_ms, slow_down_percent}, "comparison" {makespan, tensor, rows, verdict}, "model" (a run).
+ * "timing" {plain_ms, traced_ms, slow_down_percent}, "comparison" {makespan, tensor, rows, verdict}, "model" (a run),
+ * of attention "schedules" [{name, makespan, tensor}].
  *
- * Traced is the matrix product's kernel for Hopper; other calls are WARPLOOM_RUNTIME_ERROR.
+ * Traced are the kernels for Hopper of products and of attention, forward and backward; other calls are
+ * WARPLOOM_RUNTIME_ERROR.
  */
 #ifndef WARPLOOM_TRACE_H
 #define WARPLOOM_TRACE_H
@@ -60,7 +64,7 @@ Result<std::string> traced(int (*function)(const Call*, const char*, char**), co
 inline Result<std::string> trace_call(const warploom_gemm& call, const std::string& request_json = "{}") {
   return detail::traced(warploom_trace_gemm, call, request_json);
 }
-/// Traces a forward call of attention.
+/// Traces a call of attention, forward or backward.
 inline Result<std::string> trace_call(const warploom_attention& call, const std::string& request_json = "{}") {
   return detail::traced(warploom_trace_attention, call, request_json);
 }

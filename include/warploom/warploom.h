@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a structure of this file changes. A library and a caller that differ refuse each other. */
-#define WARPLOOM_ABI_VERSION 1u
+#define WARPLOOM_ABI_VERSION 2u
 
 /* Status codes. */
 #define WARPLOOM_OK 0
@@ -54,6 +54,8 @@ enum { WARPLOOM_ROWS_AUTO = 0, WARPLOOM_ROWS_KEY = 1, WARPLOOM_ROWS_QUERY = 2 };
 #define WARPLOOM_WINDOW_FROM_HISTORY_END (1u << 3) /* a target row's window is measured from the end of the history */
 #define WARPLOOM_DETERMINISTIC (1u << 4)           /* gradients bitwise repeatable */
 #define WARPLOOM_CHECK_INPUTS (1u << 5)            /* GPU: check the values of lengths and counts too (synchronises) */
+#define WARPLOOM_BIAS_GRAD_PADDED (1u << 6)        /* DENSE: what is written of bias.grad may end at a multiple of 16 */
+                                                   /* bytes behind the end of each row; all of that is the caller's */
 
 /* left and right: no limit on that side */
 #define WARPLOOM_UNBOUNDED INT64_MAX
@@ -112,6 +114,16 @@ typedef struct warploom_bias {
   const int64_t* time_bucket;
 } warploom_bias;
 
+/* A function that the caller writes (docs/score-functions.md), in memory of the host that is read during the call only.
+ * What is derived from a text is kept for the process, kernels for a GPU in the cache. A null text: none. */
+typedef struct warploom_function {
+  const char* text;       /* score: "z * sigmoid(beta * z)"; mask: "[0, nc), [r - w, r + 1)" */
+  const char* slope;      /* score: d text / d z; null: derived */
+  const char* parameters; /* names separated by commas, "beta"; null: none */
+  const double* values;   /* one for each name */
+  int64_t num_values;
+} warploom_function;
+
 /* One call. All pointers are of the device that `device` names, except those marked host. */
 typedef struct warploom_attention {
   uint32_t abi_version;  /* WARPLOOM_ABI_VERSION */
@@ -167,6 +179,10 @@ typedef struct warploom_attention {
   double divisor;
   const float* divisor_rows; /* (Tq) or null */
   warploom_bias bias;
+
+  warploom_function score;         /* HSTU: P = score(Z) instead of silu(Z) */
+  warploom_function mask_function; /* the intervals that a row sees, which replace every rule of the mask above; its
+                                      num_contexts and num_targets are what the function reads as nc and nt */
 
   int32_t num_threads; /* CPU: 0 = warploom_set_num_threads' value */
   uint32_t reserved;
@@ -229,6 +245,14 @@ WARPLOOM_API int warploom_run(const warploom_attention* call);
 WARPLOOM_API int warploom_warmup(const warploom_attention* call);
 /* What warploom_run would do, as JSON (docs/cli.md, explain). Text is released by warploom_free. */
 WARPLOOM_API int warploom_explain(const warploom_attention* call, char** text);
+/* What a score function is taken for, as JSON: {"score", "slope", "derived": bool, "parameters": [names]}; an error
+ * marks the place in the text. Text is released by warploom_free. */
+WARPLOOM_API int warploom_describe_score(const warploom_function* function, char** text);
+/* The same of a mask function: {"mask", "intervals": n, "by_head": bool, "parameters": [names]}. */
+WARPLOOM_API int warploom_describe_mask(const warploom_function* function, char** text);
+/* A score function's values and slopes (null: not wanted) at `count` points, as the CPU back end computes them. */
+WARPLOOM_API int warploom_evaluate_score(const warploom_function* function, const float* z, int64_t count,
+                                         float* values, float* slopes);
 /* Fills *call with zeros and the defaults: version, sizes, one product, alpha = 1. */
 WARPLOOM_API void warploom_gemm_init(warploom_gemm* call);
 /* Checks a product and queues it on its stream. Needs a GPU of compute capability 9.0. */

@@ -118,7 +118,7 @@ __device__ __forceinline__ bool score_gradients(const BackwardParams& p, unsigne
   products<(kConfig.head_dim + 15) / 16>(s, QueryReader(base + kMap.query, warp_row), KeyReader(base + kMap.key, 0));
   products<(kConfig.value_dim + 15) / 16>(ds, QueryReader(base + kMap.dout, warp_row), KeyReader(base + kMap.value, 0));
   const bool masks = add_bias(call, bias, s);
-  apply_score(call, s, ds, terms);
+  apply_score(p, s, ds, terms);
   if (!whole) apply_mask(ds, row, first_key);
   if (masks) hide_masked(bias, ds);
   return true;
@@ -322,8 +322,8 @@ __device__ __forceinline__ void sum_bucketed(const BackwardParams& p, unsigned c
 
 }  // namespace warploom
 
-extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks)
-    attention_backward_bias(const __grid_constant__ warploom::BackwardParams params) {
+extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks) attention_backward_bias(
+    const __grid_constant__ warploom::BackwardParamsOf<warploom::kConfig.user_score != 0> params) {
   extern __shared__ __align__(1024) unsigned char shared[];
   if constexpr (warploom::kBucketed) {
     warploom::sum_bucketed(params, shared);

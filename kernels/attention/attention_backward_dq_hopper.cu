@@ -4,7 +4,8 @@
 // device counter, longest first, and walks the key tiles that they see; each consumer warpgroup owns 64 of the rows. In
 // its turn on the tensor core a consumer issues dQ += dS K of the tile before, S = Q K^T and dP = dO V^T of this one;
 // then it turns S and dP into dS, packed in registers as the next turn's operand, while the other consumer has its
-// turn. pipeline/two_kernel_protocols.h describes the barriers as `hopper_dq`, and the protocol checker checks them.
+// turn. With sums_at_once it issues dQ's product then, beside the other's. pipeline/two_kernel_protocols.h describes
+// the barriers as `hopper_dq`, and the protocol checker checks them.
 //
 // The text before this file defines warploom::kConfig, a HopperBackwardDqConfig.
 #include "attention/backward_score.h"
@@ -39,7 +40,7 @@ __device__ __forceinline__ void apply_mask(float (&x)[kKeys / 2], const Row (&ro
   }
 }
 
-struct Consumer {
+struct Consumer : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int who;
@@ -68,7 +69,9 @@ struct Consumer {
 
   __device__ __forceinline__ void take_turn() const {
     if constexpr (kConfig.turns && kConfig.consumers > 1) {
+      mark_step(Mark::turn);
       ptx::named_barrier_sync(pipeline::kFirstTurnId + who, 2 * kWarpgroup);
+      settle_marks(shared.items.full(0));
     }
   }
   __device__ __forceinline__ void pass_turn() const {
@@ -83,9 +86,10 @@ struct Consumer {
     return ptx::load_shared_float2(shared.terms() + (who * kConsumerRows + accumulator_row() + half * 8) * 8);
   }
 
-  /// Starts dQ += dS K.
-  __device__ __forceinline__ void issue_sums() {
-    const uint32 tile = shared.key(key_at().before().slot());
+  /// Starts dQ += dS K, with K in `at`.
+  __device__ __forceinline__ void issue_sums(KeyRing::Cursor at) {
+    mark_step(Mark::product, BackwardDqMarks::query_product, at.passed);
+    const uint32 tile = shared.key(at.slot());
     if (valid_keys < kKeys) zero_rows<kKeys, kDim>(tile, valid_keys, pipeline::kFirstWarpgroupId + who);
     const uint32 key = geometry::descriptor_low(tile, kKeys * geometry::kPanelRowBytes);
     ptx::wgmma_fence();  // after a branch, or ptxas adds its own and serialises
@@ -104,10 +108,17 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void flush() {
-    if (!pending) return;
-    issue_sums();
-    ptx::wgmma_wait_group<0>(dq);
-    sums_done();
+    if constexpr (kConfig.sums_at_once) {
+      mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
+      ptx::wgmma_wait_group<0>(dq);
+      if (pending) sums_done();
+    } else {
+      if (!pending) return;
+      issue_sums(key_at().before());
+      mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
+      ptx::wgmma_wait_group<0>(dq);
+      sums_done();
+    }
   }
 
   /// Hides what its row does not see.
@@ -151,7 +162,8 @@ struct Consumer {
     const uint32 key = geometry::descriptor_low(shared.key(key_at().slot()));
     const uint32 value = geometry::descriptor_low(shared.value(value_at().slot()));
     take_turn();
-    if constexpr (WithSums) issue_sums();
+    if constexpr (WithSums && !kConfig.sums_at_once) issue_sums(key_at().before());
+    mark_step(Mark::product, BackwardDqMarks::score_product, tiles);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < (kDim + 15) / 16; ++k) {
@@ -160,10 +172,13 @@ struct Consumer {
     }
     ptx::wgmma_commit_group();
     if constexpr (WithSums) {  // before dP: issuing it takes as long as the products before it
+      mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
       ptx::wgmma_wait_group<1>(dq);
-      sums_done();
+      if (pending) sums_done();
     }
+    mark_step(Mark::wait_full, BackwardDqMarks::values, tiles);
     shared.values.wait_full(value_at());
+    mark_step(Mark::product, BackwardDqMarks::slope_product, tiles);
     ptx::wgmma_fence();  // after a branch, or ptxas adds its own and serialises
 #pragma unroll
     for (int k = 0; k < (kValueDim + 15) / 16; ++k) {
@@ -172,7 +187,9 @@ struct Consumer {
     }
     ptx::wgmma_commit_group();
     pass_turn();
+    mark_step(Mark::wait_product, BackwardDqMarks::slope_product, tiles);
     ptx::wgmma_wait_group<0>(s, dp);
+    mark_step(Mark::scores);
     const int first_column = shared.note(key_at().slot()).first_column;
     const int flags = shared.note(key_at().slot()).flags;
     release(shared.values, value_at());
@@ -184,13 +201,16 @@ struct Consumer {
     for (int i = 0; i < kKeys / 4; ++i) ds[i / 4][i % 4] = ptx::pack<Element>(dp[2 * i], dp[2 * i + 1]);
     pending = true;
     valid_keys = work.mask.seqlen_k - first_column;
+    if constexpr (kConfig.sums_at_once) issue_sums(key_at());
   }
 
   /// Passes over a key tile that none of the warpgroup's rows sees.
   __device__ __forceinline__ void skip(int flags) {
     take_turn();
+    mark_step(Mark::idle);
     pass_turn();
     flush();
+    mark_step(Mark::wait_full, BackwardDqMarks::values, tiles);
     shared.values.wait_full(value_at());  // a slot may be released only in the round in which it was filled
     release(shared.keys, key_at());
     release(shared.values, value_at());
@@ -212,6 +232,7 @@ struct Consumer {
   __device__ __forceinline__ void run() {
     if (who == kConfig.consumers - 1) pass_turn();
     for (;; ++items) {
+      mark(Mark::wait_full, BackwardDqMarks::items, items);
       shared.items.wait_full(item_at());
       if (shared.item(item_at().slot()).is_end) {
         shared.items.release(item_at());
@@ -219,19 +240,22 @@ struct Consumer {
       }
       has_sums = false;
       exponent = 0;
+      mark_step(Mark::wait_full, BackwardDqMarks::queries + who, items);
       shared.queries_of(who).wait_full(query_at());
       if constexpr (kConfig.scaled_query) {
+        mark_step(Mark::scores);
         scale_tile<kMap.query_bytes>(shared.query(who), 0.5f * params.backward.call.alpha,
                                      pipeline::kFirstWarpgroupId + who);
       }
       bool last;
       do {
+        mark_step(Mark::wait_full, BackwardDqMarks::keys, tiles);
         shared.keys.wait_full(key_at());
         const int flags = shared.note(key_at().slot()).flags;
         last = (flags & kLastKeyTile) != 0;
         if ((flags >> who & 1) == 0) {
           skip(flags);
-        } else if (pending) {
+        } else if (pending || kConfig.sums_at_once) {
           step<true>();
         } else {
           step<false>();
@@ -239,6 +263,7 @@ struct Consumer {
         ++tiles;
       } while (!last);
       flush();
+      mark(Mark::epilogue, BackwardDqMarks::items, items);
       store(shared.item(item_at().slot()).work);
       shared.items.release(item_at());
     }
@@ -273,16 +298,29 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
-      hand_out_items<kQueryRows, false>(params.backward.call, params.counters, shared, lane,
-                                        PrepareItem{params.backward.call});
+      trace::Pen<kConfig.trace> pen(params.sheet);
+      pen.start_trace(kConfig.consumers, lane == 0);
+      hand_out_items<kQueryRows, false, BackwardDqMarks::items>(pen, params.backward.call, params.counters, shared,
+                                                                lane, PrepareItem{params.backward.call});
+      pen.finish_trace(kConfig.consumers);
     } else if (warp == 1) {
-      KeyLoader{params, shared, lane, {}, {}}.run();
+      if (trace::played_quietly<kConfig.trace, KeyLoader>(params.sheet, params, shared, lane)) return;
+      KeyLoader loader{{params.sheet}, params, shared, lane, {}, {}};
+      loader.start_trace(kConfig.consumers + 1, lane == 0);
+      loader.run();
+      loader.finish_trace(kConfig.consumers + 1);
     } else if (warp == 2) {
-      load_queries(params, shared, lane);
+      trace::Pen<kConfig.trace> pen(params.sheet);
+      pen.start_trace(kConfig.consumers + 2, lane == 0);
+      load_queries(pen, params, shared, lane);
+      pen.finish_trace(kConfig.consumers + 2);
     }
   } else {
     ptx::setmaxnreg_inc<kBudget.consumer>();
-    Consumer consumer{params, shared, warpgroup};
+    if (trace::played_quietly<kConfig.trace, Consumer>(params.sheet, params, shared, warpgroup)) return;
+    Consumer consumer{{params.sheet}, params, shared, warpgroup};
+    consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
     consumer.run();
+    consumer.finish_trace(warpgroup);
   }
 }

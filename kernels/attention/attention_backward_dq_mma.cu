@@ -202,7 +202,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
                                               KeyReader(here + kMap.value + stage * kMap.value_bytes, 0));
       bool masks = false;
       if constexpr (kBiased) masks = add_bias(call, bias, s);
-      apply_score(call, s, dp, terms);
+      apply_score(p, s, dp, terms);
       if (!whole) apply_mask(dp, row, first_column);
       if constexpr (kBiased) {
         if (masks) hide_masked(bias, dp);
@@ -222,8 +222,8 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
 
 }  // namespace warploom
 
-extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks)
-    attention_backward_dq(const __grid_constant__ warploom::BackwardParams params) {
+extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks) attention_backward_dq(
+    const __grid_constant__ warploom::BackwardParamsOf<warploom::kConfig.user_score != 0> params) {
   extern __shared__ __align__(1024) unsigned char shared[];
   warploom::Work& work = *reinterpret_cast<warploom::Work*>(shared + warploom::kMap.work);
   if (threadIdx.x == 0) work = warploom::work_of(params.call, blockIdx.x, warploom::kQueryRows);

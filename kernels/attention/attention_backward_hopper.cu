@@ -15,9 +15,12 @@
 #include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
 #include "attention/hopper_backward_steps.h"
+#include "attention/hopper_backward_sums.h"
+#include "attention/hopper_backward_tables.h"
 #include "attention/hopper_store.h"
 #include "geometry/wgmma_descriptor.h"
 #include "ptx/fence.h"
+#include "ptx/grid_dependency.h"
 #include "ptx/reduction.h"
 #include "ptx/registers.h"
 #include "ptx/warpgroup_registers.h"
@@ -27,20 +30,26 @@ namespace warploom {
 
 static_assert(kConfig.consumers == 2 && kKeys == 128 && (kQueries == 64 || kQueries == 128));
 static_assert(kConfig.head_dim <= (kQueries == 128 ? 64 : 128));
-// A gradient's tile is the one that dQ is computed from, which float16 with its exponents is not.
-static_assert(kConfig.dense_bias ? kConfig.bfloat16 && kConfig.accumulate_dq : !kConfig.bias_gradient);
+static_assert(kConfig.stored_bias ? !kConfig.bias_float32 || kConfig.bias_rows : !kConfig.bias_gradient);
+static_assert(!kConfig.bias_gradient || kConfig.gradient_rows || (kConfig.bfloat16 && kConfig.accumulate_dq));
+static_assert(kConfig.table_bias ? !kConfig.stored_bias && !kConfig.clears_sums && kQueries == 64
+                                 : !kConfig.table_gradients);
+static_assert(kConfig.clears_sums ? kConfig.accumulate_dq && !kConfig.bias_gradient : !kConfig.converts_sums);
+
+/// Whether what is invisible becomes 0 before it is rounded.
+constexpr bool kHidesScores = !kConfig.bfloat16 || kBiased;
 
 constexpr int kDqGradientStep = kDqByRows ? 64 * kRowBytes : 0;  // bytes of dS from one consumer's part to the other's
 constexpr int kDqKeyStep = kDqByRows ? 0 : kDqColumns == 64 ? kKeys * kRowBytes : kDqColumns * 2;  // bytes of K
 
 /// Where registers are scarcest, addresses are computed where they are needed and not kept through the loop.
-constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128;
+constexpr bool kFewRegisters = !kConfig.bfloat16 || kQueries == 128 || kConfig.bias_rows || kConfig.table_bias;
 
 __device__ __forceinline__ int thread_of_warpgroup() {
   return static_cast<int>(kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup;
 }
 
-struct Consumer {
+struct Consumer : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int who;
@@ -89,19 +98,19 @@ struct Consumer {
   /// After the products with a score tile; in float16 every lane has read its exponents.
   __device__ __forceinline__ void release_scores(const ScoreRing::Cursor& tile) const {
     if (!kConfig.bfloat16 || threadIdx.x % kWarpgroup == 0) {
-      if constexpr (kConfig.bias_gradient) ptx::bulk_wait_group_read<0>();
       shared.scores.release(tile);
     }
   }
 
-  /// This consumer's keys of a score tile to the bias's gradient, whose tile it is.
-  __device__ __forceinline__ void store_bias_gradient(const ScoreRing::Cursor& tile) const {
-    if (threadIdx.x % kWarpgroup >= 32) return;
-    const int buffer = tile.slot();
-    const volatile BiasTileNote& note = shared.bias_note(buffer, who);
-    const Work& work = shared.item(item_at.slot()).work;
-    store_panel(params, {static_cast<int>(work.first_row) + who * 64, note.row, note.head, work.sequence},
-                shared.score_tile(buffer) + who * kQueries * kRowBytes, threadIdx.x % 32);
+  /// gradient_rows: the warp's part of a tile, from its registers. first_key: of its 16, in the item.
+  __device__ __forceinline__ void write_bias_gradient(int stage, int first_key,
+                                                      const TransposedScores<kQueries>& ds) const {
+    const BiasCall& gradient = params.backward.bias_gradient;
+    const Item& item = shared.item(item_at.slot());
+    const volatile BiasTileNote& note = shared.bias_note(stage);
+    const RowsPart part = gradient_part(gradient, item, note.head, note.row - bias_row_of_query(gradient, item.work),
+                                        static_cast<int>(item.work.first_row) + first_key);
+    KeyRowsBias<Element, kConfig.bias_float32, kQueries, 16>::write(0, part, ds, params.backward.bias_factor);
   }
 
   /// float16: whether a warp's part of dS was divided.
@@ -114,23 +123,28 @@ struct Consumer {
   /// dQ of the tile before, alone.
   __device__ __forceinline__ void finish_dq(int dq_tile) {
     const ScoreRing::Cursor before = score_at.before();
+    mark_step(Mark::wait_full, BackwardMarks::scores, before.passed);
     shared.scores.wait_full(before);
-    if constexpr (kConfig.bias_gradient) store_bias_gradient(before);
+    mark_step(Mark::product, BackwardMarks::query_product, before.passed);
     float dq[kDqColumns / 2];
     if (!kConfig.bfloat16 && is_scaled(before.slot())) {
       // Part after part, each multiplied.
 #pragma unroll 1
       for (int k = 0; k < kKeys / 16; ++k) {
         issue_dq<1>(dq, before.slot(), k);
+        mark_step(Mark::wait_product, BackwardMarks::query_product, before.passed);
         ptx::wgmma_wait_group<0>(dq);
+        mark_step(Mark::add);
         scale_all(dq, power_of_two(shared.exponent(before.slot(), k)));
         add_dq(dq, dq_tile);
       }
       release_scores(before);
     } else {
       issue_dq<kKeys / 16>(dq, before.slot());
+      mark_step(Mark::wait_product, BackwardMarks::query_product, before.passed);
       ptx::wgmma_wait_group<0>(dq);
       release_scores(before);
+      mark_step(Mark::add);
       add_dq(dq, dq_tile);
     }
   }
@@ -150,19 +164,16 @@ struct Consumer {
   /// The warp's part of dS to both consumers.
   __device__ __forceinline__ void hand_over(const PackedScores<kQueries>& ds) {
     const int warp = thread_of_warpgroup() / 32, buffer = score_at.slot();
+    mark_step(Mark::hand_over, BackwardMarks::scores, score_at.passed);
     shared.scores.wait_empty(score_at);
     write_scores<kQueries>(ds, 0);
     if constexpr (!kConfig.bfloat16) {
       if (threadIdx.x % 32 == 0) shared.exponent(buffer, who * 4 + warp) = exponents.gradient;
     }
-    if constexpr (kConfig.bias_gradient) {
-      if (threadIdx.x % kWarpgroup == 0) {  // the stage will have been released
-        shared.bias_note(buffer, who).row = shared.bias_note(at.slot()).row;
-        shared.bias_note(buffer, who).head = shared.bias_note(at.slot()).head;
-      }
-    }
     publish_scores();
   }
+
+  __device__ __forceinline__ TablePart table_part() const { return {params, shared, item_at.slot(), at.slot()}; }
 
   /// The words of the keys that the warp's are among (for_each_visible).
   __device__ __forceinline__ const uint32* visible_of(int stage, int warp) const {
@@ -179,6 +190,7 @@ struct Consumer {
     const uint32 query = geometry::descriptor_low(here.query(stage), kQueries * kRowBytes);
     const uint32 dout = geometry::descriptor_low(here.dout(stage), kQueries * kRowBytes);
     TransposedScores<kQueries> s, dp;
+    mark_step(Mark::product, BackwardMarks::score_products, at.passed);
     {
       const uint32 key = geometry::descriptor_low(here.key() + who * 64 * kRowBytes);
       const uint32 value = geometry::descriptor_low(here.value() + who * 64 * kRowBytes);
@@ -188,30 +200,54 @@ struct Consumer {
         ptx::wgmma_ss<Element, kQueries>(flat(s), key + geometry::k_major_step(kKeys, k * 16),
                                          query + geometry::k_major_step(kQueries, k * 16), k > 0);
       }
+      if constexpr (kConfig.softmax) {
+        start_slopes<true>(dp, shared.row_terms(stage) + kQueries);
+        ptx::wgmma_fence();
+      }
 #pragma unroll
       for (int k = 0; k < kValueDepth; ++k) {
         ptx::wgmma_ss<Element, kQueries>(flat(dp), value + geometry::k_major_step(kKeys, k * 16),
-                                         dout + geometry::k_major_step(kQueries, k * 16), k > 0);
+                                         dout + geometry::k_major_step(kQueries, k * 16), kConfig.softmax || k > 0);
       }
       ptx::wgmma_commit_group();
     }
+    mark_step(Mark::wait_product, BackwardMarks::score_products, at.passed);
     ptx::wgmma_wait_group<0>(flat(s), flat(dp));
+    mark_step(Mark::scores);
 
-    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, false>(
-        params.backward.call, s, dp, shared.row_terms(stage));
-    PackedScores<kQueries> p, ds;
     const bool is_masked = (flags & kQueryTileMasked) != 0;
     const uint32* const visible = visible_of(stage, warp);
     const int first_bit = warp % 2 * 16;
-    if constexpr (!kConfig.bfloat16) {
-      // Before the exponents: they must not depend on what is invisible.
+    [[maybe_unused]] const int first_key = who * 64 + warp * 16;
+    [[maybe_unused]] bool is_hiding = false;
+    [[maybe_unused]] const TablePart tables = table_part();
+    if constexpr (kConfig.stored_bias) is_hiding = add_bias(*this, stage, first_key, is_masked, visible, first_bit, s);
+    if constexpr (kConfig.table_bias) is_hiding = add_tables(*this, tables, is_masked, s);
+    apply_score<kConfig.softmax, kConfig.softcap, !kConfig.bfloat16, kConfig.scaled_key, kBiased>(
+        params.backward.call, s, dp, shared.row_terms(stage), NegatedLseInPlace{shared.row_terms(stage)});
+    PackedScores<kQueries> p, ds;
+    if (kConfig.table_bias && is_hiding) {
+      tables.hide(s);
+      tables.hide(dp);
+    }
+    if constexpr (kConfig.stored_bias) {
+      if (is_hiding) hide_masked(BiasTile::of(params.backward.call, here, stage), first_key, s, dp);
+    }
+    if constexpr (kHidesScores) {
       if (is_masked) hide_invisible(visible, first_bit, s, dp);
+    }
+    if constexpr (kConfig.gradient_rows) write_bias_gradient(stage, first_key, dp);
+    if constexpr (kConfig.table_gradients) {
+      tables.take(dp, tables.put_diagonals(dp));
+      tables.add_positions_gradient();
+    }
+    if constexpr (!kConfig.bfloat16) {  // what is invisible must not decide the exponents
       if constexpr (!kConfig.softmax) fit_float16(flat(s), dv, exponents.probability);  // else at most 1
       fit_float16(flat(dp), dk, exponents.gradient);
     }
     pack_scores<Element>(p, s);
     pack_scores<Element>(ds, dp);
-    if constexpr (kConfig.bfloat16) {
+    if constexpr (!kHidesScores) {
       if (is_masked)
         for_each_visible<kQueries>(visible, first_bit, [&](int k, int i, uint32 mask) {
           p[k][i] &= mask;
@@ -222,6 +258,7 @@ struct Consumer {
     if constexpr (kConfig.accumulate_dq) hand_over(ds);
     const int dq_tile = shared.note(stage).dq_tile;
 
+    mark_step(Mark::product, BackwardMarks::gradient_products, at.passed);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kQueries / 16; ++k) {
@@ -235,18 +272,24 @@ struct Consumer {
     }
     ptx::wgmma_commit_group();
     if constexpr (IsFirst || !kConfig.bfloat16 || !kConfig.accumulate_dq) {
+      mark_step(Mark::wait_product, BackwardMarks::gradient_products, at.passed);
       ptx::wgmma_wait_group<0>(dk, dv);
       free_barrier_arrive(at.slot());
       if constexpr (kConfig.accumulate_dq && !IsFirst) finish_dq(dq_tile_before);
     } else {
       const ScoreRing::Cursor before = score_at.before();
+      mark_step(Mark::wait_full, BackwardMarks::scores, before.passed);
       shared.scores.wait_full(before);
       float dq[kDqColumns / 2];
+      mark_step(Mark::product, BackwardMarks::query_product, before.passed);
       issue_dq<kKeys / 16>(dq, before.slot());
+      mark_step(Mark::wait_product, BackwardMarks::gradient_products, at.passed);
       ptx::wgmma_wait_group<1>(dk, dv);
       free_barrier_arrive(at.slot());
+      mark_step(Mark::wait_product, BackwardMarks::query_product, before.passed);
       ptx::wgmma_wait_group<0>(dq);
       release_scores(before);
+      mark_step(Mark::add);
       add_dq(dq, dq_tile_before);
     }
     at.advance();
@@ -265,12 +308,12 @@ struct Consumer {
     }
   }
 
-  /// Multiplies this consumer's keys by alpha / 2, a power of two, where they lie. dQ's factor lacks it then.
-  __device__ __forceinline__ void scale_keys() {
-    const float factor = 0.5f * params.backward.call.alpha;
+  /// Multiplies this consumer's rows of K or V by a power of two, where they lie. A barrier of its threads must follow.
+  template <int Dim>
+  __device__ __forceinline__ void scale_rows(uint32 tile, float factor) {
     const uint32 factors = ptx::pack<ptx::Bfloat16>(factor, factor);
-    const uint32 rows = shared.key() + who * 64 * kRowBytes;
-    constexpr int kPanels = geometry::panels_of(kConfig.head_dim);
+    const uint32 rows = tile + who * 64 * kRowBytes;
+    constexpr int kPanels = geometry::panels_of(Dim);
 #pragma unroll 4
     for (int i = threadIdx.x % kWarpgroup * geometry::kChunkBytes; i < 64 * kRowBytes;
          i += kWarpgroup * geometry::kChunkBytes) {
@@ -286,6 +329,11 @@ struct Consumer {
       }
     }
     ptx::fence_proxy_async_shared();
+  }
+  /// K by alpha / 2, which dQ's factor lacks then; V by the factor of a bias's gradient.
+  __device__ __forceinline__ void scale_residents() {
+    if constexpr (kConfig.scaled_key) scale_rows<kConfig.head_dim>(shared.key(), 0.5f * params.backward.call.alpha);
+    if constexpr (kConfig.scaled_value) scale_rows<kConfig.value_dim>(shared.value(), params.backward.bias_factor);
     ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);
   }
 
@@ -313,38 +361,49 @@ struct Consumer {
 
   /// The item in item_at.
   __device__ __forceinline__ void walk() {
+    mark_step(Mark::wait_full, BackwardMarks::tiles, at.passed);
     shared.tiles.wait_full(at);
     int flags = shared.note(at.slot()).flags;
     const bool is_seen = (flags & kQueryTileSeen) != 0;
     if (is_seen) {
       exponents = {};
+      mark_step(Mark::wait_full, BackwardMarks::residents, key_at.passed);
       shared.keys.wait_full(key_at);
-      if constexpr (kConfig.scaled_key) scale_keys();
+      if constexpr (kConfig.scaled_key || kConfig.scaled_value) {
+        mark_step(Mark::scores);
+        scale_residents();
+      }
       int dq_tile = step_of_form<true>(flags, 0);
+      if constexpr (kConfig.clears_sums) ptx::mbarrier_wait(shared.clear_of(item_at.slot()), item_at.parity());
       while ((flags & kQueryTileLast) == 0) {
+        mark_step(Mark::wait_full, BackwardMarks::tiles, at.passed);
         shared.tiles.wait_full(at);
         flags = shared.note(at.slot()).flags;
         dq_tile = step_of_form<false>(flags, dq_tile);
       }
       if constexpr (kConfig.accumulate_dq) finish_dq(dq_tile);
+      if constexpr (kConfig.table_gradients) table_part().flush();
       shared.keys.release(key_at);
       key_at.advance();
     } else {
       free_barrier_arrive(at.slot());
       at.advance();
     }
+    mark(Mark::epilogue, BackwardMarks::items, item_at.passed);
     store_gradients(is_seen);
     shared.items.release(item_at);
   }
 
   __device__ __forceinline__ void run() {
     if (who == kConfig.consumers - 1) pass_turn(who);
+    if constexpr (kConfig.table_gradients) table_part().clear();
     for (;; item_at.advance()) {
+      mark(Mark::wait_full, BackwardMarks::items, item_at.passed);
       shared.items.wait_full(item_at);
       if (shared.item(item_at.slot()).is_end) break;
       walk();
     }
-    if (who == 0) take_turn(who);  // the barriers end as they began
+    if (who == 0) take_turn(*this);  // the barriers end as they began
   }
 };
 
@@ -355,35 +414,66 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   using namespace warploom;
   extern __shared__ __align__(1024) unsigned char dynamic[];
   const Shared shared(dynamic);
+  // dQ from its sums, which waits for their end.
+  if (kConfig.accumulate_dq && (!kConfig.converts_sums || params.sums.queries.items() == 0)) ptx::launch_dependents();
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
-    shared.items.init(kReaders + 32 * (1 + kConfig.bias_gradient));  // and the loader, and who clears
+    // And the loader, and who clears, keeps the sums or lays out tables.
+    shared.items.init(kReaders +
+                      32 * (1 + kConfig.bias_gradient + kStoresTiles + kConfig.clears_sums + kConfig.table_bias));
     shared.keys.init(kReaders, 32);
-    shared.tiles.init(1, 32);
-    shared.scores.init(kConfig.bfloat16 ? kConfig.consumers : kReaders, kReaders / 32);
+    // The loader's lanes, and the copies of each, or who lays out tables.
+    shared.tiles.init(1, kConfig.bias_rows ? 64 : 32 + kConfig.table_bias);
+    shared.scores.init(kConfig.bfloat16 ? kConfig.consumers + kStoresTiles : kReaders, kReaders / 32);
     ptx::mbarrier_init(shared.request, 1);
     ptx::mbarrier_init(shared.landing, 1);
+    if constexpr (kConfig.clears_sums) {
+      for (int slot = 0; slot < kBackwardItemSlots; ++slot) ptx::mbarrier_init(shared.clear_of(slot), 1);
+    }
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == kConfig.consumers) {
-    ptx::setmaxnreg_dec<kSplits && !kConfig.dense_bias ? 24 : 40>();
+    ptx::setmaxnreg_dec<kSplits && !kBiased ? 24 : 40>();
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
-      Scheduler scheduler{params, shared, lane, {}};
+      if (trace::played_quietly<kConfig.trace, Scheduler>(params.sheet, params, shared, lane)) return;
+      Scheduler scheduler{{params.sheet}, params, shared, lane, {}};
+      scheduler.start_trace(kConfig.consumers, lane == 0);
       scheduler.run();
+      scheduler.finish_trace(kConfig.consumers);
     } else if (warp == 1) {
-      Loader loader{params, shared, lane, {}, {}};
+      if (trace::played_quietly<kConfig.trace, Loader>(params.sheet, params, shared, lane)) return;
+      Loader loader{{params.sheet}, params, shared, lane, {}, {}};
+      loader.start_trace(kConfig.consumers + 1, lane == 0);
       loader.run();
+      loader.finish_trace(kConfig.consumers + 1);
     } else if (kConfig.bias_gradient && warp == 2) {
       const Clearer clearer{params, shared, lane};
       clearer.run();
+    } else if (kStoresTiles && warp == 3) {
+      const GradientStorer storer{params, shared, lane};
+      storer.run();
+    } else if (kConfig.table_bias && warp == 2) {
+      TableLoader loader{params, shared, lane};
+      loader.run();
+    } else if (kConfig.clears_sums && warp == 2) {
+      const SumsKeeper keeper{params, shared, lane};
+      keeper.run();
+    } else if (kConfig.converts_sums && warp == 3) {
+      const SumsConverter converter{params, shared, lane, shared.sums(), shared.converted()};
+      converter.run();
     }
   } else {
-    ptx::setmaxnreg_inc<kSplits && !kConfig.dense_bias ? 240 : 232>();
-    Consumer consumer{params, shared, warpgroup};
-    consumer.run();
+    ptx::setmaxnreg_inc<kSplits && !kBiased ? 240 : 232>();
+    if (!trace::played_quietly<kConfig.trace, Consumer>(params.sheet, params, shared, warpgroup)) {
+      Consumer consumer{{params.sheet}, params, shared, warpgroup};
+      consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
+      consumer.run();
+      consumer.finish_trace(warpgroup);
+    }
+    if constexpr (kConfig.converts_sums) convert_tail(params, shared, warpgroup);
   }
 }

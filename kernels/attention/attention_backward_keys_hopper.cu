@@ -1,7 +1,7 @@
 // dK and dV of attention backward for Hopper (sm_90a): HSTU and softmax, under any mask, repeatable bit for bit.
 //
 // A persistent CTA takes work items (64 keys of one key head of one sequence) from a device counter, longest first, and
-// walks the tiles of 64 queries that see them, for each query head that shares the key head. Two consumer warpgroups
+// walks the tiles of queries that see them, for each query head that shares the key head. Two consumer warpgroups
 // hold one gradient each: the first dV += P^T dO, the second dK += dS^T Q. The scores are divided tile by tile: a
 // tile's owner, the consumers in turn, computes S^T = K Q^T and dP^T = V dO^T, and of them P^T and dS^T. One of these
 // stays in its registers as the operand of its own gradient, the other goes to the other consumer through shared
@@ -21,7 +21,8 @@
 
 namespace warploom {
 
-using Packed = uint32[kRows / 16][4];
+using Values = float[kQueries / 2];
+using Packed = uint32[kQueries / 16][4];
 
 constexpr bool kFewRegisters = kConfig.softcap || kConfig.interval_mask || !kConfig.bfloat16;
 
@@ -32,10 +33,11 @@ __device__ __forceinline__ int thread_of_warpgroup() {
 
 /// The consumer that sums dV (Side 0, from the tiles of ring 1) or dK (Side 1, of ring 0).
 template <int Side>
-struct Consumer {
+struct Consumer : trace::Pen<kConfig.trace> {
   static constexpr int kDepth = (kConfig.head_dim + 15) / 16, kValueDepth = (kConfig.value_dim + 15) / 16;
   static constexpr int kWidth = Side == 0 ? kConfig.value_dim : kConfig.head_dim;
   static constexpr int kOther = 1 - Side;
+  static constexpr int kProduct = BackwardKeysMarks::value_product + Side;
   const HopperBackwardParams& params;
   const Shared& shared;
 
@@ -55,7 +57,9 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void wait_tile(TileRing::Cursor at) const {
+    mark_step(Mark::wait_full, BackwardKeysMarks::queries, at.passed);
     shared.tiles[0].wait_full(at);
+    mark_step(Mark::wait_full, BackwardKeysMarks::douts, at.passed);
     shared.tiles[1].wait_full(at);
   }
 
@@ -67,6 +71,7 @@ struct Consumer {
 
   /// Writes an item's gradients and lets it go.
   __device__ __forceinline__ void end_item(ItemRing::Cursor at, bool is_empty) {
+    mark(Mark::epilogue, BackwardKeysMarks::items, at.passed);
     const BackwardParams& p = params.backward;
     const Work& work = shared.item(at.slot()).work;
     float factor = Side == 0 ? p.probability_factor : p.score_factor;
@@ -88,13 +93,13 @@ struct Consumer {
   /// Before a product with a tile of the sums' ring: rows past the sequence's end are another's, and 0 * NaN is not 0.
   __device__ __forceinline__ void clean(TileRing::Cursor at) const {
     const int rows = shared.note(kOther, at.slot()).rows;
-    if (rows < kRows) {
-      zero_rows<kRows, kWidth>(shared.tile(kOther, at.slot()), rows, pipeline::kFirstWarpgroupId + Side);
+    if (rows < kQueries) {
+      zero_rows<kQueries, kWidth>(shared.tile(kOther, at.slot()), rows, pipeline::kFirstWarpgroupId + Side);
     }
   }
 
   __device__ __forceinline__ uint32 sums_operand(TileRing::Cursor at) const {
-    return geometry::descriptor_low(shared.tile(kOther, at.slot()), kRows * geometry::kPanelRowBytes);
+    return geometry::descriptor_low(shared.tile(kOther, at.slot()), kQueries * geometry::kPanelRowBytes);
   }
 
   /// float16: the sums take the exponent of what is added to them next.
@@ -105,7 +110,7 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void issue_scores(float (&s)[kRows / 2], float (&dp)[kRows / 2], int slot) const {
+  __device__ __forceinline__ void issue_scores(Values& s, Values& dp, int slot) const {
     // Opaque, or the steps would be computed before the loop and kept through it.
     const uint32 key = ptx::opaque(geometry::descriptor_low(shared.resident(0)));
     const uint32 value = ptx::opaque(geometry::descriptor_low(shared.resident(1)));
@@ -113,20 +118,20 @@ struct Consumer {
     const uint32 dout = geometry::descriptor_low(shared.tile(1, slot));
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
-      const uint32 step = geometry::k_major_step(kRows, k * 16);
-      ptx::wgmma_ss<Element, kRows>(s, key + step, query + step, k > 0);
+      ptx::wgmma_ss<Element, kQueries>(s, key + geometry::k_major_step(kKeys, k * 16),
+                                       query + geometry::k_major_step(kQueries, k * 16), k > 0);
     }
 #pragma unroll
     for (int k = 0; k < kValueDepth; ++k) {
-      const uint32 step = geometry::k_major_step(kRows, k * 16);
-      ptx::wgmma_ss<Element, kRows>(dp, value + step, dout + step, k > 0);
+      ptx::wgmma_ss<Element, kQueries>(dp, value + geometry::k_major_step(kKeys, k * 16),
+                                       dout + geometry::k_major_step(kQueries, k * 16), k > 0);
     }
     ptx::wgmma_commit_group();
   }
 
   /// S^T and dP^T to P^T and dS^T, in place, of some of the queries: Blocks blocks of 8 from `First` on.
   template <int First, int Blocks>
-  __device__ __forceinline__ void apply_score(float (&s)[kRows / 2], float (&dp)[kRows / 2], int slot) const {
+  __device__ __forceinline__ void apply_score(Values& s, Values& dp, int slot) const {
     using Part = float[1][Blocks][4];
     Part& score = reinterpret_cast<Part&>(s[4 * First]);
     Part& gradient = reinterpret_cast<Part&>(dp[4 * First]);
@@ -165,22 +170,22 @@ struct Consumer {
   /// The same of blocks First to End, some at a time: many hide the latency of what they wait for, all of them take too
   /// many registers.
   template <int First, int End>
-  __device__ __forceinline__ void apply_scores(float (&s)[kRows / 2], float (&dp)[kRows / 2], int slot) const {
-    constexpr int kBlocks = kFewRegisters ? 1 : 4;
+  __device__ __forceinline__ void apply_scores(Values& s, Values& dp, int slot) const {
+    constexpr int kBlocks = kFewRegisters ? 1 : kQueries / 16;
     apply_score<First, kBlocks>(s, dp, slot);
     if constexpr (First + kBlocks < End) apply_scores<First + kBlocks, End>(s, dp, slot);
   }
 
-  __device__ __forceinline__ static void hide(float (&x)[kRows / 2], uint32 hidden) {
+  __device__ __forceinline__ static void hide(Values& x, uint32 hidden) {
 #pragma unroll
-    for (int i = 0; i < kRows / 2; ++i) {
+    for (int i = 0; i < kQueries / 2; ++i) {
       if ((hidden >> i & 1) != 0) x[i] = 0;
     }
   }
 
   /// float16: the power of two by which the warp's values are divided, since they may pass 65504 where the gradients do
   /// not. Of the tile alone, so that it does not matter whose tile it is.
-  __device__ __forceinline__ static int fit(float (&x)[kRows / 2]) {
+  __device__ __forceinline__ static int fit(Values& x) {
     int of_tile = 0;
     if constexpr (!kConfig.bfloat16) {
       float none[1] = {};
@@ -189,20 +194,21 @@ struct Consumer {
     return of_tile;
   }
 
-  __device__ __forceinline__ static void pack(Packed& packed, const float (&x)[kRows / 2]) {
+  __device__ __forceinline__ static void pack(Packed& packed, const Values& x) {
 #pragma unroll
-    for (int i = 0; i < kRows / 4; ++i) packed[i / 4][i % 4] = ptx::pack<Element>(x[2 * i], x[2 * i + 1]);
+    for (int i = 0; i < kQueries / 4; ++i) packed[i / 4][i % 4] = ptx::pack<Element>(x[2 * i], x[2 * i + 1]);
   }
 
-  /// The other consumer's operand.
-  __device__ __forceinline__ void hand_over(const Packed& packed, int of_tile) const {
+  /// The other consumer's operand, of tile `number`.
+  __device__ __forceinline__ void hand_over(const Packed& packed, int of_tile, uint32 number) const {
+    mark_step(Mark::hand_over, BackwardKeysMarks::handoffs + Side, number);
     const int thread = thread_of_warpgroup(), lane = thread % 32, warp = thread / 32;
     // Lane l addresses row l mod 8 of block l / 8: of 8 keys, of the other 8, then of the next 8 queries.
     const int row = warp * 16 + lane / 8 % 2 * 8 + lane % 8;
     ptx::named_barrier_sync(pipeline::kFirstHandoffEmptyId + Side, 2 * kWarpgroup);
 #pragma unroll
-    for (int k = 0; k < kRows / 16; ++k) {
-      ptx::stmatrix_x4(shared.handoff(Side) + geometry::swizzled_offset(kRows, row, 2 * k + lane / 16), packed[k][0],
+    for (int k = 0; k < kQueries / 16; ++k) {
+      ptx::stmatrix_x4(shared.handoff(Side) + geometry::swizzled_offset(kKeys, row, 2 * k + lane / 16), packed[k][0],
                        packed[k][1], packed[k][2], packed[k][3]);
     }
     if constexpr (!kConfig.bfloat16) {
@@ -227,7 +233,9 @@ struct Consumer {
 
   /// Until what the other consumer hands over is there.
   __device__ __forceinline__ void await_other(TileRing::Cursor at) {
+    mark_step(Mark::wait_full, BackwardKeysMarks::handoffs + kOther, at.passed);
     ptx::named_barrier_sync(pipeline::kFirstHandoffFullId + kOther, 2 * kWarpgroup);
+    settle_marks(shared.items.full(0));
     clean(at);
     if constexpr (!kConfig.bfloat16) adapt_sums(shared.exponent(kOther));
   }
@@ -237,8 +245,8 @@ struct Consumer {
     const uint32 a = geometry::descriptor_low(shared.handoff(kOther)), b = sums_operand(at);
     ptx::wgmma_fence();  // after a branch, or ptxas adds its own and serialises
 #pragma unroll
-    for (int k = 0; k < kRows / 16; ++k) {
-      ptx::wgmma_ss<Element, kWidth, true>(sums, a + geometry::k_major_step(kRows, k * 16),
+    for (int k = 0; k < kQueries / 16; ++k) {
+      ptx::wgmma_ss<Element, kWidth, true>(sums, a + geometry::k_major_step(kKeys, k * 16),
                                            b + geometry::transposed_step(k * 16), k > 0 || !starts);
     }
     ptx::wgmma_commit_group();
@@ -256,14 +264,18 @@ struct Consumer {
     const bool has_other = other_flags != 0;
     const ItemRing::Cursor item = item_of_own(other_flags);
     const int slot = own.slot();
-    float s[kRows / 2], dp[kRows / 2];
+    Values s, dp;
     finish();
+    mark_step(Mark::product, BackwardKeysMarks::score_products, own.passed);
     ptx::wgmma_fence();
     issue_scores(s, dp, slot);
     if constexpr (!kConfig.bfloat16) ptx::wgmma_wait_group<0>(s, dp);  // before the sums are touched
     if (has_other) await_other(other);
+    mark_step(has_other ? Mark::product : Mark::idle, kProduct, other.passed);
     issue_other(other);
+    mark_step(Mark::wait_product, BackwardKeysMarks::score_products, own.passed);
     ptx::wgmma_wait_group<1>(s, dp);
+    mark_step(Mark::scores);
     if ((own_flags & kQueryTileLast) != 0) release_residents();
 
     const bool partial = (own_flags & kQueryTileMasked) != 0;
@@ -273,36 +285,41 @@ struct Consumer {
                              shared.note(Side, slot).first_query);
       if (!kConfig.softmax) hide(s, hidden);  // what is hidden must not decide how the rest is computed
     }
-    apply_scores<0, kRows / 16>(s, dp, slot);
+    apply_scores<0, kQueries / 16>(s, dp, slot);
+    mark_step(has_other ? Mark::wait_product : Mark::idle, kProduct, other.passed);
     ptx::wgmma_wait_group<0>(sums);
     if (has_other) {
       other_done(other);
       pass(other_flags);
     }
-    apply_scores<kRows / 16, kRows / 8>(s, dp, slot);
+    mark_step(Mark::scores);
+    apply_scores<kQueries / 16, kQueries / 8>(s, dp, slot);
     release(shared.tiles[Side], own);
     if (partial) {
       hide(s, hidden);
       hide(dp, hidden);
     }
-    float(&kept)[kRows / 2] = Side == 0 ? s : dp;
-    float(&handed)[kRows / 2] = Side == 0 ? dp : s;
+    Values& kept = Side == 0 ? s : dp;
+    Values& handed = Side == 0 ? dp : s;
     const int of_kept = Side == 0 && kConfig.softmax ? 0 : fit(kept);  // softmax's P is at most 1
     const int of_handed = Side == 1 && kConfig.softmax ? 0 : fit(handed);
     Packed packed;
     pack(packed, handed);
-    hand_over(packed, of_handed);
+    hand_over(packed, of_handed, own.passed);
+    mark_step(Mark::scores);
     pack(packed, kept);
     finish();
     clean(own);
     adapt_sums(of_kept);
     const uint32 b = sums_operand(own);
+    mark_step(Mark::product, kProduct, own.passed);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < kRows / 16; ++k) {
+    for (int k = 0; k < kQueries / 16; ++k) {
       ptx::wgmma_rs<Element, kWidth, true>(sums, packed[k], b + geometry::transposed_step(k * 16), k > 0 || !starts);
     }
     ptx::wgmma_commit_group();
+    mark_step(Mark::wait_product, kProduct, own.passed);
     ptx::wgmma_wait_group<0>(sums);
     release(shared.tiles[kOther], own);
     pass(own_flags);
@@ -312,7 +329,9 @@ struct Consumer {
   __device__ __forceinline__ void step_of_other(TileRing::Cursor at, int flags) {
     finish();
     await_other(at);
+    mark_step(Mark::product, kProduct, at.passed);
     issue_other(at);
+    mark_step(Mark::wait_product, kProduct, at.passed);
     ptx::wgmma_wait_group<0>(sums);
     other_done(at);
     pass(flags);
@@ -323,6 +342,7 @@ struct Consumer {
   __device__ __forceinline__ bool pass_over(TileRing::Cursor at) {
     finish();
     const ItemRing::Cursor item = {items};
+    mark(Mark::wait_full, BackwardKeysMarks::items, items);
     shared.items.wait_full(item);
     const bool is_end = shared.item(item.slot()).is_end;
     end_item(item, true);
@@ -345,6 +365,7 @@ struct Consumer {
           if (pass_over(at)) return;
           other_flags = 0;
         } else {
+          mark(Mark::wait_full, BackwardKeysMarks::items, items);
           shared.items.wait_full(ItemRing::Cursor{items});
           release(shared.tiles[Side], at);  // the owner alone reads it there
           if ((other_flags & kQueryTileLast) != 0) release_residents();
@@ -357,8 +378,11 @@ struct Consumer {
         if (other_flags != 0) step_of_other(own.before(), other_flags);
         if (pass_over(own)) return;
       } else {
+        mark(Mark::wait_full, BackwardKeysMarks::items, item_of_own(other_flags).passed);
         shared.items.wait_full(item_of_own(other_flags));
+        mark_step(Mark::wait_full, BackwardKeysMarks::keys, resident_at.passed);
         shared.residents[0].wait_full(resident_at);
+        mark_step(Mark::wait_full, BackwardKeysMarks::values, resident_at.passed);
         shared.residents[1].wait_full(resident_at);
         step(own, own_flags, other_flags);
       }
@@ -397,21 +421,38 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     ptx::setmaxnreg_dec<40>();
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     if (warp == 0) {
-      hand_out_items<kRows, true>(params.backward.call, params.counters, shared, lane,
-                                  PrepareItem{params.backward.call});
+      trace::Pen<kConfig.trace> pen(params.sheet);
+      pen.start_trace(kConsumers, lane == 0);
+      hand_out_items<kKeys, true, BackwardKeysMarks::items>(pen, params.backward.call, params.counters, shared, lane,
+                                                            PrepareItem{params.backward.call});
+      pen.finish_trace(kConsumers);
     } else if (warp == 1) {
-      Loader<0>{params, shared, lane, {}, {}}.run();
+      if (trace::played_quietly<kConfig.trace, Loader<0>>(params.sheet, params, shared, lane)) return;
+      Loader<0> loader{{params.sheet}, params, shared, lane, {}, {}};
+      loader.start_trace(kConsumers + 1, lane == 0);
+      loader.run();
+      loader.finish_trace(kConsumers + 1);
     } else if (warp == 2) {
-      Loader<1>{params, shared, lane, {}, {}}.run();
+      if (trace::played_quietly<kConfig.trace, Loader<1>>(params.sheet, params, shared, lane)) return;
+      Loader<1> loader{{params.sheet}, params, shared, lane, {}, {}};
+      loader.start_trace(kConsumers + 2, lane == 0);
+      loader.run();
+      loader.finish_trace(kConsumers + 2);
     }
   } else {
     ptx::setmaxnreg_inc<232>();
     if (warpgroup == 0) {
-      Consumer<0> consumer{params, shared};
+      if (trace::played_quietly<kConfig.trace, Consumer<0>>(params.sheet, params, shared)) return;
+      Consumer<0> consumer{{params.sheet}, params, shared};
+      consumer.start_trace(0, threadIdx.x % kWarpgroup == 0);
       consumer.run();
+      consumer.finish_trace(0);
     } else {
-      Consumer<1> consumer{params, shared};
+      if (trace::played_quietly<kConfig.trace, Consumer<1>>(params.sheet, params, shared)) return;
+      Consumer<1> consumer{{params.sheet}, params, shared};
+      consumer.start_trace(1, threadIdx.x % kWarpgroup == 0);
       consumer.run();
+      consumer.finish_trace(1);
     }
   }
 }

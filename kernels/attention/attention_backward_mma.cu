@@ -191,7 +191,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
                                                   QueryReader(douts, warp_part() * kWarpQueries));
     if constexpr (kBiased && !kEarlyBias) masks = add_bias(p.call, bias, tile, s);
     const int terms_of_query = kConfig.softmax ? 2 : 1;
-    apply_score(p.call, s, dp,
+    apply_score(p, s, dp,
                 reinterpret_cast<const float*>(shared + kMap.row_terms + stage * kMap.row_terms_bytes) +
                     warp_part() * kWarpQueries * terms_of_query);
     apply_mask(s, dp, reinterpret_cast<const uint32*>(shared + kMap.visible + stage * kMap.visible_bytes),
@@ -260,7 +260,7 @@ __device__ __forceinline__ void differentiate(const BackwardParams& p, unsigned 
 }  // namespace warploom
 
 extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks)
-    attention_backward(const __grid_constant__ warploom::BackwardParams params) {
+    attention_backward(const __grid_constant__ warploom::BackwardParamsOf<warploom::kConfig.user_score != 0> params) {
   extern __shared__ __align__(1024) unsigned char shared[];
   warploom::Work& work = *reinterpret_cast<warploom::Work*>(shared + warploom::kMap.work);
   if (threadIdx.x == 0) work = warploom::work_of(params.call, blockIdx.x, warploom::kConfig.key_rows);

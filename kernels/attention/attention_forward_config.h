@@ -24,6 +24,7 @@ struct AttentionForwardConfig {
   int warps = 4;
   int min_blocks = 2;  ///< CTAs that an SM must hold: bounds the registers
   int key_warps = 1;   ///< warps that share rows and divide a tile's columns (attention_forward_split.cu)
+  int user_score = 0;  ///< a user's function instead of silu: the host's number of it, for the kernel any but 0
 };
 
 /// The tensor core reads 16 columns at a time; the odd half is filled with zeros inside the kernel.

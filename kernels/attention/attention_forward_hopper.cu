@@ -10,6 +10,7 @@
 //
 // The text before this file defines warploom::kConfig, a HopperForwardConfig.
 #include "attention/hopper_bias.h"
+#include "attention/hopper_bias_producer.h"
 #include "attention/hopper_masking.h"
 #include "attention/hopper_producer.h"
 #include "attention/hopper_rows.h"
@@ -142,7 +143,7 @@ __device__ __forceinline__ void scale_query(uint32 tile, float factor, int consu
   ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + consumer, kWarpgroup);
 }
 
-struct Consumer {
+struct Consumer : trace::Pen<kConfig.trace> {
   const AttentionCall& call;
   const Shared& shared;
   const int who;
@@ -169,7 +170,9 @@ struct Consumer {
 
   __device__ __forceinline__ void take_turn() const {
     if constexpr (kConfig.turns && kConfig.consumers > 1) {
+      mark_step(Mark::turn);
       ptx::named_barrier_sync(own_turn, 2 * kWarpgroup);
+      settle_marks(shared.items.full(0));
     }
   }
   __device__ __forceinline__ void pass_turn() const {
@@ -191,10 +194,12 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  /// Starts O += P V. Plain: in the middle of an item, and all of the tile's rows are the sequence's.
+  /// Starts O += P V, of V's filling `number`. Plain: in the middle of an item, and all of the tile's rows are the
+  /// sequence's.
   template <bool Plain>
-  __device__ __forceinline__ void issue_output(KeyRing::Slot at) {
+  __device__ __forceinline__ void issue_output(KeyRing::Slot at, uint32 number) {
     shared.values.wait_full(at);
+    mark_step(Mark::product, ForwardMarks::values, number);
     if (!Plain && valid_keys < kKeys) zero_rows(shared.value(at.index), valid_keys, who);
     constexpr uint32 kFirst = geometry::descriptor_low(kMap.value, kKeys * geometry::kPanelRowBytes) -
                               geometry::descriptor_low(0);  // another leading offset than shared_low's
@@ -211,7 +216,7 @@ struct Consumer {
 
   /// After S is there, and R has been read.
   __device__ __forceinline__ void release_key(KeyRing::Slot at) const {
-    if constexpr (kConfig.dense_bias) {
+    if constexpr (kBiased) {
       __syncwarp();
       if (threadIdx.x % 32 == 0) shared.keys.release(at);
     } else {
@@ -231,6 +236,7 @@ struct Consumer {
 
   /// Writes the finished item's rows and lets it go.
   __device__ __forceinline__ void end_item() {
+    mark(Mark::epilogue, ForwardMarks::items, finished_at.passed);
     const int warp = ptx::in_register(threadIdx.x) % kWarpgroup / 32;
     store_output(call, o, kEndsItemFirst ? rows : finished_rows, finished_empty, shared.item(finished_at.slot()).work,
                  who * kWarpgroupRows + warp * kWarpRows, shared.staging(who, warp));
@@ -244,7 +250,8 @@ struct Consumer {
   /// What is pending, alone.
   __device__ __forceinline__ void flush() {
     if (pending) {
-      issue_output<false>(value_at.place());
+      issue_output<false>(value_at.place(), value_at.passed);
+      mark_step(Mark::wait_product, ForwardMarks::values, value_at.passed);
       ptx::wgmma_wait_group<0>(o);
       release_value();
     }
@@ -261,26 +268,33 @@ struct Consumer {
     for (int i = 0; i < kConfig.value_dim / 2; ++i) o[i] *= rescale[i / 2 % 2];
   }
 
-  /// P of a key tile that all rows see whole, beside the product of the tile before.
-  __device__ __forceinline__ void plain_step(KeyRing::Slot key, KeyRing::Slot value) {
+  /// P of a key tile, K's filling `number`, that all rows see whole, beside the product of the tile before.
+  __device__ __forceinline__ void plain_step(KeyRing::Slot key, KeyRing::Slot value, uint32 number) {
     WarpgroupScores<kKeys> s;
     float(&flat)[kKeys / 2] = reinterpret_cast<float(&)[kKeys / 2]>(s);
     take_turn();
+    mark_step(Mark::product, ForwardMarks::keys, number);
     issue_scores(flat, key.index);
-    issue_output<true>(value);
+    issue_output<true>(value, number - 1);
     pass_turn();
+    mark_step(Mark::wait_product, ForwardMarks::keys, number);
+    Diagonals computed;
+    read_bias(computed, call, shared, item_at.slot(), key.index, who);
     ptx::wgmma_wait_group<1>(flat);
-    if constexpr (kConfig.dense_bias) add_bias(s, call, shared.bias(key.index, who));
+    mark_step(Mark::scores);
+    if constexpr (kBiased) add_bias<true>(s, computed, call, shared, item_at.slot(), key.index, who);
     release_key(key);
-    if constexpr (!kConfig.dense_bias) Rows::template prepare<kKeys>(s, call);
+    if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
     float rescale[2];
     const bool must_rescale = rows.template activate<kKeys>(s, call, rescale);
+    mark_step(Mark::wait_product, ForwardMarks::values, number - 1);
     if (must_rescale) {
       ptx::wgmma_wait_group<0>(o, flat);
       rescale_output(rescale);
     } else {
       ptx::wgmma_wait_group<0>(o, flat);
     }
+    mark_step(Mark::scores);
     if (elected) shared.values.release(value);
     pack(flat);
   }
@@ -290,17 +304,21 @@ struct Consumer {
   __device__ __forceinline__ void plain_steps() {
     KeyRing::Slot value = value_at.place(), key = key_at.place();
     while (true) {
+      mark_step(Mark::wait_full, ForwardMarks::keys, key_at.passed);
       shared.keys.wait_full(key);
       int left = shared.note(key.index).plain_tiles[who];
-      if (left == 0) break;
+      if (left == 0 || !has_plain_bias(shared, key.index, who)) break;
       key_at.passed += left;
       while (true) {
-        plain_step(key, value);
+        plain_step(key, value, key_at.passed - left);
         value = key;
         key = key.next();
         if (--left == 0) break;
+        mark_step(Mark::wait_full, ForwardMarks::keys, key_at.passed - left);
         shared.keys.wait_full(key);
+        if (!has_plain_bias(shared, key.index, who)) break;
       }
+      if constexpr (kBucketed) key_at.passed -= left;
     }
     value_at = key_at.before();
     // As it was, said again: the loop need not keep registers for it.
@@ -316,14 +334,17 @@ struct Consumer {
     WarpgroupScores<kKeys> s;
     float(&flat)[kKeys / 2] = reinterpret_cast<float(&)[kKeys / 2]>(s);
     take_turn();
+    mark_step(Mark::product, ForwardMarks::keys, key_at.passed);
     issue_scores(flat, key_at.slot());
-    if constexpr (WithOutput) issue_output<false>(value_at.place());
+    if constexpr (WithOutput) issue_output<false>(value_at.place(), value_at.passed);
     pass_turn();
+    mark_step(Mark::wait_product, ForwardMarks::keys, key_at.passed);
     ptx::wgmma_wait_group<WithOutput ? 1 : 0>(flat);
-    if constexpr (kConfig.dense_bias) add_bias(s, call, shared.bias(key_at.slot(), who));
+    mark_step(Mark::scores);
+    if constexpr (kBiased) add_bias<false>(s, {}, call, shared, item_at.slot(), key_at.slot(), who);
     release_key(key_at.place());
     release_query(kind);
-    if constexpr (!kConfig.dense_bias) Rows::template prepare<kKeys>(s, call);
+    if constexpr (!kBiased) Rows::template prepare<kKeys>(s, call);
     if ((kind & kMaskedTile) != 0) {
       const int row_of_tile = who * kWarpgroupRows + threadIdx.x % kWarpgroup / 32 * kWarpRows + threadIdx.x % 32 / 4;
       const Masking::Row seen[2] = {Masking::row(call, shared, item_at.slot(), row_of_tile),
@@ -331,9 +352,11 @@ struct Consumer {
       apply_mask(s, seen, first_column);
     }
     const auto end_output = [&] {
+      mark_step(Mark::wait_product, ForwardMarks::values, value_at.passed);
       ptx::wgmma_wait_group<0>(o, flat);
       release_value();
       if (finishing) end_item();
+      mark_step(Mark::scores);
     };
     if constexpr (WithOutput && kEndsItemFirst) end_output();
     float rescale[2];
@@ -349,6 +372,7 @@ struct Consumer {
   /// Passes over a key tile that none of the warpgroup's rows sees.
   __device__ __forceinline__ void skip(int kind) {
     take_turn();
+    mark_step(Mark::idle);
     pass_turn();
     ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);  // all have read the tile's note
     release_key(key_at.place());
@@ -360,13 +384,16 @@ struct Consumer {
   __device__ __forceinline__ bool walk() {
     if constexpr (!kEndsItemFirst) rows = Rows{};
     has_output = false;
+    mark_step(Mark::wait_full, ForwardMarks::queries, query_at.passed);
     shared.queries.wait_full(query_at);
+    mark_step(Mark::scores);
     if constexpr (kConfig.scaled_query) scale_query(shared.query(query_at.slot(), who), 0.5f * call.alpha, who);
     bool last, more;
     do {
       if (has_output && pending) {
         plain_steps();
       } else {
+        mark_step(Mark::wait_full, ForwardMarks::keys, key_at.passed);
         shared.keys.wait_full(key_at);
       }
       const int first_column = shared.note(key_at.slot()).first_column, kind = shared.note(key_at.slot()).kinds[who];
@@ -393,6 +420,7 @@ struct Consumer {
         if (at_end == 1 ? !pending || kConfig.query_stages == 1 : !sees) flush();
       }
       if (!sees) {
+        mark_step(Mark::wait_full, ForwardMarks::values, value_at.passed);
         shared.values.wait_full(value_at);  // a slot may be released only in the round in which it was filled
         if (elected) shared.values.release(value_at);
         value_at.advance();
@@ -405,6 +433,7 @@ struct Consumer {
   __device__ __forceinline__ void run() {
     if (who == kConfig.consumers - 1) pass_turn();
     for (bool more = true; more; item_at.advance()) {
+      mark(Mark::wait_full, ForwardMarks::items, item_at.passed);
       shared.items.wait_full(item_at);
       more = walk();
     }
@@ -425,39 +454,64 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     ptx::tma_prefetch_map(&params.value);
   }
   if (threadIdx.x == 0) {
-    shared.items.init(kConfig.consumers * kWarpgroup + 32, 32);  // the consumers and the loader; the scheduler
+    // The consumers, the loader and the warps that bring R; the scheduler.
+    shared.items.init(kConfig.consumers * kWarpgroup + 32 + kBiasWarps * 32, 32);
     shared.queries.init(kConfig.consumers, 32);
-    shared.keys.init(kConfig.consumers * kKeyReleases);
+    shared.keys.init(kConfig.consumers * kKeyReleases, 1 + kBiasPublications);
     shared.values.init(kConfig.consumers);
     for (int slot = 0; slot < kItemSlots; ++slot) ptx::mbarrier_init(shared.begun(slot), 1);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  constexpr RegisterBudget kBudget = kRegisterBudgets[kConfig.consumers];
+  constexpr RegisterBudget kBudget = register_budget(kConfig);
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == kConfig.consumers) {
     ptx::setmaxnreg_dec<kBudget.producer>();
     const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) % kWarpgroup / 32, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
-      Scheduler scheduler{params, shared, lane, {}, {}};
+      if (trace::played_quietly<kConfig.trace, Scheduler>(params.sheet, params, shared, lane)) return;
+      Scheduler scheduler{{params.sheet}, params, shared, lane, {}, {}};
+      scheduler.start_trace(kConfig.consumers, lane == 0);
       scheduler.run();
+      scheduler.finish_trace(kConfig.consumers);
     } else if (warp == 1) {
-      Loader loader{params, shared, lane, {}, {}, {}};
+      if (trace::played_quietly<kConfig.trace, Loader>(params.sheet, params, shared, lane)) return;
+      Loader loader{{params.sheet}, params, shared, lane, {}, {}, {}};
+      loader.start_trace(kConfig.consumers + 1, lane == 0);
       loader.run();
+      loader.finish_trace(kConfig.consumers + 1);
+    } else if constexpr (kBiasWarps > 0) {
+      bring_bias(params.call, shared, lane, warp - 2);
     }
   } else {
     ptx::setmaxnreg_inc<kBudget.consumer>();
     const int next = warpgroup + 1 == kConfig.consumers ? 0 : warpgroup + 1;
     // By shuffle, or the compiler computes it again wherever it is needed.
     const uint32 shared_low = __shfl_sync(kAllLanes, geometry::descriptor_low(shared.address), 0);
-    Consumer consumer{params.call,
+    if constexpr (kConfig.trace != trace::Level::off) {
+      if (!trace::records(params.sheet)) {
+        Consumer quiet{{params.sheet, false},
+                       params.call,
+                       shared,
+                       warpgroup,
+                       ptx::in_register(threadIdx.x % kWarpgroup == 0),
+                       ptx::in_register(pipeline::kFirstTurnId + warpgroup),
+                       ptx::in_register(pipeline::kFirstTurnId + next),
+                       shared_low};
+        return quiet.run();
+      }
+    }
+    Consumer consumer{{params.sheet},
+                      params.call,
                       shared,
                       warpgroup,
                       ptx::in_register(threadIdx.x % kWarpgroup == 0),
                       ptx::in_register(pipeline::kFirstTurnId + warpgroup),
                       ptx::in_register(pipeline::kFirstTurnId + next),
                       shared_low};
+    consumer.start_trace(warpgroup, threadIdx.x % kWarpgroup == 0);
     consumer.run();
+    consumer.finish_trace(warpgroup);
   }
 }

@@ -100,7 +100,6 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
   clear(o);
   const QueryReader query(base + kMap.query, warp_row);
   const KeyReader key(base + kMap.key, 0);
-  const KeyReader value(base + kMap.value, 0);
 
   Score score(p, exponents + warp_row);
   Bias bias(p, work, *reinterpret_cast<const BiasRows*>(shared + kMap.bias_rows), shared + kMap.bias);
@@ -130,8 +129,11 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
       }
       continue;
     }
-    const KeyTile tile{key.moved(stage * kMap.key_bytes), value.moved(stage * kMap.value_bytes), first_column,
-                       next_column, __all_sync(kAllLanes, !row_exists || row.sees_all(columns)) != 0};
+    // With its own order V's address is made anew for every tile: kept through the loop, it would not fit.
+    const KeyTile tile{
+        key.moved(stage * kMap.key_bytes),
+        ValueReader((kKeysInOrder ? ptx::opaque(base) : base) + kMap.value + stage * kMap.value_bytes, 0), first_column,
+        next_column, __all_sync(kAllLanes, !row_exists || row.sees_all(columns)) != 0};
     // Contexts are a few rows that see far: the second half of their warp has nothing to do there. A bucketed bias
     // makes so much code that it isn't compiled twice.
     if constexpr (kRowBlocks == 2 && !kBucketed) {
@@ -149,7 +151,7 @@ __device__ __forceinline__ void attend(const AttentionCall& p, unsigned char* sh
 }  // namespace warploom
 
 extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConfig.min_blocks)
-    attention_forward(const __grid_constant__ warploom::AttentionCall params) {
+    attention_forward(const __grid_constant__ warploom::ForwardCallOf<warploom::kUserScore> params) {
   extern __shared__ __align__(1024) unsigned char shared[];
   warploom::Work& work = *reinterpret_cast<warploom::Work*>(shared + warploom::kMap.work);
   if (threadIdx.x == 0) work = warploom::work_of(params, blockIdx.x, warploom::kConfig.query_rows);

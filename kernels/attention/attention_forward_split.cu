@@ -11,6 +11,7 @@
 #include "attention/forward_steps.h"
 #include "attention/split.h"
 #include "attention/split_config.h"
+#include "ptx/grid_dependency.h"
 
 namespace warploom {
 
@@ -207,7 +208,7 @@ __device__ __forceinline__ void attend(const SplitCall& p, unsigned char* shared
   clear(o);
   const QueryReader query(base + kMap.query, row_warp * kWarpRows);
   const KeyReader key(base + kMap.key, key_warp * kWarpColumns);
-  const KeyReader value(base + kMap.value, key_warp * kWarpColumns);
+  const ValueReader value(base + kMap.value, key_warp * kWarpColumns);
 
   Score score(call, exponents);
   Bias bias(call, work, *reinterpret_cast<const BiasRows*>(shared + kMap.bias_rows), shared + kMap.bias);
@@ -265,6 +266,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, warploom::kConf
     attention_forward_split(const __grid_constant__ warploom::SplitCall params) {
   using namespace warploom;
   extern __shared__ __align__(1024) unsigned char shared[];
+  ptx::launch_dependents();  // what adds up waits for this kernel's end, but is there by then
   SplitWork& s = *reinterpret_cast<SplitWork*>(shared + kSplitMap.work);
   if (!__syncthreads_or(threadIdx.x == 0 && find_work(params, s))) return;
   if constexpr (kBucketed) {

@@ -18,6 +18,7 @@ struct BackwardBiasConfig {
   int key_columns = 64;  ///< 16 * warps
   int warps = 4;
   int min_blocks = 1;
+  int user_score = 0;  ///< as in BackwardConfig
 };
 
 /// Entries of a table of times that a CTA sums; a larger table takes several passes.

@@ -31,6 +31,7 @@ struct BackwardConfig {
   int stages = 2;        ///< tiles of Q and dO in shared memory, 1 or 2
   int warps = 8;
   int min_blocks = 1;  ///< CTAs that an SM must hold: bounds the registers
+  int user_score = 0;  ///< HSTU: a user's function instead of silu: the host's number of it, for the kernel any but 0
 };
 
 WARPLOOM_HD constexpr int key_groups(const BackwardConfig& config) {
@@ -132,6 +133,7 @@ struct BackwardDqConfig {
   int stages = 2;        ///< K and V tiles in shared memory; at most 2 with a bias
   int warps = 4;         ///< each owns 16 of the query rows
   int min_blocks = 1;
+  int user_score = 0;  ///< as in BackwardConfig
 };
 
 /// Bytes of shared memory for R beside tiles of query rows, 16 a warp.

@@ -5,6 +5,7 @@
 #include "attention/backward_config.h"
 #include "attention/backward_score.h"
 #include "attention/work.h"
+#include "ptx/grid_dependency.h"
 #include "ptx/types.h"
 
 namespace warploom {
@@ -28,6 +29,7 @@ __device__ __forceinline__ float sum_of_products(const uint4& a, const uint4& b)
 extern "C" __global__ void __launch_bounds__(warploom::kRowTermsThreads)
     backward_row_terms(const __grid_constant__ warploom::BackwardParams params) {
   using namespace warploom;
+  ptx::launch_dependents();  // what reads the terms waits for all of them
   const AttentionCall& call = params.call;
   const int heads = call.schedule.heads;
   const long long index =

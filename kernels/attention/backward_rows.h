@@ -93,11 +93,16 @@ __device__ __forceinline__ RowTerms row_terms(const BackwardParams& p, const Wor
 }
 
 /// From S, with its bias already, and dP to P and dS.
-__device__ __forceinline__ void apply_score(const AttentionCall& call, Scores& s, Scores& dp, const RowTerms& terms) {
+__device__ __forceinline__ void apply_score(const BackwardParams& p, Scores& s, Scores& dp, const RowTerms& terms) {
+  const AttentionCall& call = p.call;
   if constexpr (kConfig.softmax) {
     apply_softmax<kConfig.softcap>(score_scale<kBiased>(call), s, dp, [&](int, int, int i) { return terms.of[i / 2]; });
   } else {
-    apply_hstu<!kConfig.bfloat16, kBiased>(call.alpha, s, dp);
+    if constexpr (kConfig.user_score != 0) {
+      apply_user_score<ScoreExpression, kBiased>(static_cast<const UserBackwardParams&>(p), s, dp);
+    } else {
+      apply_hstu<!kConfig.bfloat16, kBiased>(call.alpha, s, dp);
+    }
     if (call.divisor_rows == nullptr) return;
 #pragma unroll
     for (int n = 0; n < kKeyBlocks; ++n) {

@@ -4,6 +4,7 @@
 
 #include "attention/silu.h"
 #include "attention/softmax.h"
+#include "attention/user_score.h"
 #include "ptx/math.h"
 
 namespace warploom {
@@ -133,6 +134,25 @@ __device__ __forceinline__ void apply_hstu(float alpha, float (&s)[M][N][4], flo
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         for (int i = 0; i < 4; ++i) hstu_slope(s[m][n][i], s[m][n][i], dp[m][n][i]);
+      }
+    }
+  }
+}
+
+/// The same by a user's function (user_score.h).
+template <typename Function, bool Halved, int M, int N>
+__device__ __forceinline__ void apply_user_score(const UserBackwardParams& p, float (&s)[M][N][4],
+                                                 float (&dp)[M][N][4]) {
+#pragma unroll
+  for (int m = 0; m < M; ++m) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float z = Halved ? s[m][n][i] + s[m][n][i] : s[m][n][i] * p.call.alpha;
+        float slope;
+        Function::value_and_slope(z, p.score_parameters, s[m][n][i], slope);
+        dp[m][n][i] *= slope + slope;
       }
     }
   }

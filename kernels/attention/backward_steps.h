@@ -149,7 +149,8 @@ __device__ __forceinline__ int warp_part(int thread = threadIdx.x) {
 
 /// From S, with its bias already (backward_bias.h), and dP to P and dS. terms: of the warp's first query, in shared
 /// memory (BackwardSharedMap::row_terms).
-__device__ __forceinline__ void apply_score(const AttentionCall& call, Scores& s, Scores& dp, const float* terms) {
+__device__ __forceinline__ void apply_score(const BackwardParams& p, Scores& s, Scores& dp, const float* terms) {
+  const AttentionCall& call = p.call;
   const int lane = threadIdx.x % 32;
   if constexpr (kConfig.softmax) {
     apply_softmax<kConfig.softcap>(score_scale<kBiased>(call), s, dp, [&](int, int n, int i) {
@@ -157,7 +158,11 @@ __device__ __forceinline__ void apply_score(const AttentionCall& call, Scores& s
       return i % 2 == 0 ? float2{rows.x, rows.y} : float2{rows.z, rows.w};
     });
   } else {
-    apply_hstu<!kConfig.bfloat16, kBiased>(call.alpha, s, dp);
+    if constexpr (kConfig.user_score != 0) {
+      apply_user_score<ScoreExpression, kBiased>(static_cast<const UserBackwardParams&>(p), s, dp);
+    } else {
+      apply_hstu<!kConfig.bfloat16, kBiased>(call.alpha, s, dp);
+    }
     if (call.divisor_rows == nullptr) return;
 #pragma unroll
     for (int n = 0; n < kQueryBlocks; ++n) {

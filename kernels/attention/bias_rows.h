@@ -61,9 +61,9 @@ __device__ __forceinline__ int bias_row_of_query(const BiasCall& bias, const Wor
   return bias.query_rows ? 0 : work.mask.offset();
 }
 
-/// packed_first: where the sequence begins in a packed bias, in elements.
+/// packed_first: where the sequence begins in a packed bias, in elements. rows: rows_of_bias.
 __device__ __forceinline__ BiasRows bias_rows(const BiasCall& bias, const Work& work, int head, long long packed_first,
-                                              int element_bytes) {
+                                              int rows, int element_bytes) {
   long long first = head * bias.head_stride, stride;
   BiasRows result;
   result.aligned = bias.aligned;
@@ -81,8 +81,13 @@ __device__ __forceinline__ BiasRows bias_rows(const BiasCall& bias, const Work& 
   result.stride_bytes = stride * element_bytes;
   result.head_stride_bytes = bias.head_stride * element_bytes;
   result.first_row = geometry::max_of(0, -shift);
-  result.end_row = geometry::min_of(rows_of_bias(bias, work, packed_first, element_bytes) - shift, work.mask.seqlen_q);
+  result.end_row = geometry::min_of(rows - shift, work.mask.seqlen_q);
   return result;
+}
+__device__ __forceinline__ BiasRows bias_rows(const BiasCall& bias, const Work& work, int head, long long packed_first,
+                                              int element_bytes) {
+  const int rows = rows_of_bias(bias, work, packed_first, element_bytes);
+  return bias_rows(bias, work, head, packed_first, rows, element_bytes);
 }
 
 /// A part of a dense or packed bias in memory, as a tile holds it.
@@ -123,12 +128,13 @@ struct RowsTile {
   static constexpr int kChunks = Columns * kElementBytes / geometry::kChunkBytes;
   static constexpr int kPitch = (kChunks + 1) * geometry::kChunkBytes;
   static constexpr int kBytes = Rows * kPitch;  ///< of shared memory, aligned to 16
-  static_assert(kChunks % 2 == 0 && kChunks <= 32 && Rows % (32 / kChunks) == 0);
+  static_assert(kChunks % 2 == 0 && kChunks <= 32);
 
   /// Starts the copy of a part, by a warp. Its lanes must have read what the tile held.
   static __device__ __forceinline__ void start(uint32 tile, const RowsPart& part, int lane) {
     if (part.aligned) {
       constexpr int kRowsAtOnce = 32 / kChunks;
+      static_assert(Rows % kRowsAtOnce == 0);
       const int chunk = lane % kChunks;
       const int left = part.columns * kElementBytes - chunk * geometry::kChunkBytes;
       const int bytes = geometry::max_of(0, geometry::min_of(left, geometry::kChunkBytes));
@@ -139,26 +145,34 @@ struct RowsTile {
                               part.row(r) + chunk * geometry::kChunkBytes, part.rows.contains(r) ? bytes : 0);
       }
     } else if (!part.starts_rows) {
-      // Each row's chunks by lanes of their own.
-      constexpr int kLanes = kChunks < 4 ? 4 : kChunks < 8 ? 8 : kChunks < 16 ? 16 : 32, kRowsAtOnce = 32 / kLanes;
-      const int chunk = lane % kLanes;
-      if (chunk > kChunks) return;
-      const char* row = part.row(lane / kLanes) + chunk * geometry::kChunkBytes;
-      uint32 to = tile + lane / kLanes * kPitch + chunk * geometry::kChunkBytes;
-      const int left = part.columns * kElementBytes - chunk * geometry::kChunkBytes;
-#pragma unroll 2
-      for (int r = lane / kLanes; r < Rows; r += kRowsAtOnce) {
-        const int shift = static_cast<int>(reinterpret_cast<unsigned long long>(row)) & 15;
-        const int bytes = geometry::max_of(0, geometry::min_of(left + shift, geometry::kChunkBytes));
-        ptx::cp_async_16_part(to, row - shift, part.rows.contains(r) ? bytes : 0);
-        row += kRowsAtOnce * part.stride_bytes;
-        to += kRowsAtOnce * kPitch;
-      }
+      start_chunks<true>(tile, part, lane);
     } else {
 #pragma unroll 1
       for (int i = lane; i < Rows * (kChunks + 1); i += 32) {
         start_shifted_chunk(tile, part, i / (kChunks + 1), i % (kChunks + 1));
       }
+    }
+  }
+
+  /// Starts the copy of whole chunks of memory around a part's rows, each row's by lanes of their own: up to the row's
+  /// end, and from the multiple of 16 bytes at or before its first one. Shifted: rows may begin between two of those.
+  template <bool Shifted>
+  static __device__ __forceinline__ void start_chunks(uint32 tile, const RowsPart& part, int lane) {
+    constexpr int kCopied = kChunks + (Shifted ? 1 : 0);
+    constexpr int kLanes = kCopied <= 4 ? 4 : kCopied <= 8 ? 8 : kCopied <= 16 ? 16 : 32, kRowsAtOnce = 32 / kLanes;
+    static_assert(Rows % kRowsAtOnce == 0);
+    const int chunk = lane % kLanes;
+    if (chunk >= kCopied) return;
+    const char* row = part.row(lane / kLanes) + chunk * geometry::kChunkBytes;
+    uint32 to = tile + lane / kLanes * kPitch + chunk * geometry::kChunkBytes;
+    const int left = part.columns * kElementBytes - chunk * geometry::kChunkBytes;
+#pragma unroll 2
+    for (int r = lane / kLanes; r < Rows; r += kRowsAtOnce) {
+      const int shift = Shifted ? static_cast<int>(reinterpret_cast<unsigned long long>(row)) & 15 : 0;
+      const int bytes = geometry::max_of(0, geometry::min_of(left + shift, geometry::kChunkBytes));
+      ptx::cp_async_16_part(to, row - shift, part.rows.contains(r) ? bytes : 0);
+      row += kRowsAtOnce * part.stride_bytes;
+      to += kRowsAtOnce * kPitch;
     }
   }
 

@@ -9,6 +9,7 @@
 #include "attention/bias_place.h"
 #include "attention/silu.h"
 #include "attention/softmax.h"
+#include "attention/user_score.h"
 #include "attention/visibility.h"
 #include "attention/work.h"
 #include "geometry/mask.h"
@@ -37,13 +38,20 @@ static_assert(sizeof(BiasRows) + sizeof(long long) <= kMap.bias_rows_bytes);
 static_assert(kConfig.key_columns % 32 == 0 && kConfig.stages >= 2);
 
 using QueryReader = tile::BlockReader<kConfig.query_rows>;
-using KeyReader = tile::BlockReader<kConfig.key_columns>;
+// The order of K's blocks. Order b saves a move for each register of B, and is used where no kernel spills with it:
+// beside a bias, and for widths between these, it has not been looked at.
+constexpr bool kKeysInOrder = kConfig.bias == BiasKind::none && kConfig.key_warps == 1 &&
+                              (kConfig.head_dim == 64 || kConfig.head_dim == 128 || kConfig.head_dim == 256);
+constexpr geometry::BlockOrder kOrderOfB = kKeysInOrder ? geometry::BlockOrder::b : geometry::BlockOrder::a;
+using KeyReader = tile::BlockReader<kConfig.key_columns, kOrderOfB>;
+using ValueReader = tile::BlockReader<kConfig.key_columns>;
 /// Of the first Blocks m16 blocks of a warp's rows.
 template <int Blocks>
 using Scores = float[Blocks][kKeyBlocks][4];
 using Output = float[kRowBlocks][kValueBlocks][4];
 
 constexpr bool kSoftmax = kConfig.score == ScoreKind::softmax;
+constexpr bool kUserScore = kConfig.user_score != 0;
 constexpr bool kBiased = kConfig.bias != BiasKind::none;
 constexpr bool kBucketed = kConfig.bias == BiasKind::bucketed;
 constexpr bool kScalesRows = !kSoftmax && !kConfig.bfloat16;
@@ -52,8 +60,9 @@ static_assert(!kBucketed ||
               sizeof(StagedTimes) + kConfig.warps * sizeof(BucketedWarp<kConfig.key_columns, kWarpRows>) ==
                   bias_bytes(kConfig));
 
-using Score =
-    Either<kSoftmax, SoftmaxScore<kBiased, kConfig.softcap, kRowBlocks>, SiluScore<kConfig.bfloat16, kBiased>>::Type;
+using HstuScore = Either<kUserScore, UserScore<ScoreExpression, kConfig.bfloat16, kBiased>,
+                         SiluScore<kConfig.bfloat16, kBiased>>::Type;
+using Score = Either<kSoftmax, SoftmaxScore<kBiased, kConfig.softcap, kRowBlocks>, HstuScore>::Type;
 using Bias = Either<
     kBucketed, BucketedBias<kConfig.key_columns, kWarpRows>,
     RowsBias<Element, kConfig.bias == BiasKind::rows32, kConfig.query_rows, kConfig.key_columns, kWarpRows>>::Type;
@@ -78,7 +87,7 @@ __device__ __forceinline__ void scores(Scores<Blocks>& s, const QueryReader& que
     for (int m = 0; m < Blocks; ++m) ptx::ldmatrix_x4(a[m], query.at(m, k));
 #pragma unroll
     for (int n = 0; n < kKeyBlocks / 2; ++n) {
-      uint32 b[4];  // keys 16n..+7 and +8..+15 as two n8 blocks: fragments (0,0) (1,0) (0,1) (1,1)
+      uint32 b[4];  // keys 16n..+7 and +8..+15
       ptx::ldmatrix_x4(b, key.at(n, k));
 #pragma unroll
       for (int m = 0; m < Blocks; ++m) {
@@ -86,8 +95,11 @@ __device__ __forceinline__ void scores(Scores<Blocks>& s, const QueryReader& que
           for (float& x : s[m][2 * n]) x = 0;
           for (float& x : s[m][2 * n + 1]) x = 0;
         }
-        ptx::mma_m16n8k16<Element>(s[m][2 * n], a[m], b[0], b[2]);
-        ptx::mma_m16n8k16<Element>(s[m][2 * n + 1], a[m], b[1], b[3]);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          ptx::mma_m16n8k16<Element>(s[m][2 * n + i], a[m], b[geometry::b_register(kOrderOfB, i, 0)],
+                                     b[geometry::b_register(kOrderOfB, i, 1)]);
+        }
       }
     }
   }
@@ -122,7 +134,7 @@ template <int Blocks>
 struct AccumulateOutput {
   Output& o;
   const Scores<Blocks>& s;
-  const KeyReader& value;
+  const ValueReader& value;
 
   /// probability(m, half of the m16 block, score): an element of P.
   template <typename Probability>
@@ -154,7 +166,8 @@ struct AccumulateOutput {
 
 /// One key tile, or the warp's columns of it, as a warp sees it.
 struct KeyTile {
-  KeyReader keys, values;
+  KeyReader keys;
+  ValueReader values;
   int first_column;
   int next_column;  ///< of the tile after it; negative: there is none
   bool whole;       ///< all of the warp's rows see all of it

@@ -16,15 +16,31 @@ struct HopperBackwardDqConfig {
   bool softmax = false;  ///< else HSTU
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
-  int consumers = 2;     ///< warpgroups of 64 query rows, 1 to 4
-  int key_columns = 64;  ///< of a tile; a multiple of 16
-  int stages = 2;        ///< of the K ring: 1, 2 or 4
-  int value_stages = 1;  ///< of the V ring
-  bool turns = true;     ///< consumers use the tensor core in turns (ping-pong)
+  int consumers = 2;          ///< warpgroups of 64 query rows, 1 to 4
+  int key_columns = 64;       ///< of a tile; a multiple of 16
+  int stages = 2;             ///< of the K ring: 1, 2 or 4
+  int value_stages = 1;       ///< of the V ring
+  bool turns = true;          ///< consumers use the tensor core in turns (ping-pong)
+  bool sums_at_once = false;  ///< dQ's product before the next turn, beside the other consumer's, instead of in it
   /// HSTU in bfloat16 with a power of two for alpha / 2: Q is multiplied by it where it lies, which is exact, and not
   /// every score.
   bool scaled_query = false;
+  trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
 };
+
+/// The rings and the products by the numbers that marks name them with.
+struct BackwardDqMarks {
+  static constexpr int keys = 0, values = 1, items = 2;
+  static constexpr int queries = 3;  ///< of the first consumer, Q with dO; each has a ring of its own
+
+  static constexpr int score_product = 0;  ///< S
+  static constexpr int slope_product = 1;  ///< dP
+  static constexpr int query_product = 2;  ///< dQ
+};
+/// Warps that mark: the first of each consumer, then scheduler, loader of K and V, loader of Q and dO.
+WARPLOOM_HD constexpr int trace_strips(const HopperBackwardDqConfig& config) {
+  return config.consumers + 3;
+}
 
 /// Byte offsets in dynamic shared memory, whose base is a multiple of 1024.
 struct HopperBackwardDqSharedMap {

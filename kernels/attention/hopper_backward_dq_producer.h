@@ -12,6 +12,7 @@
 namespace warploom {
 
 using geometry::Interval;
+using trace::Mark;
 using Element = ptx::ElementOf<kConfig.bfloat16>;
 
 constexpr HopperBackwardDqSharedMap kMap = shared_map(kConfig);
@@ -148,9 +149,11 @@ __device__ __forceinline__ void load_terms(const BackwardParams& p, const Shared
 }
 
 /// One warp: Q and dO of each item, and its terms, for each consumer as soon as it has done with the item before.
-__device__ __forceinline__ void load_queries(const HopperBackwardParams& params, const Shared& shared, int lane) {
+__device__ __forceinline__ void load_queries(const trace::Pen<kConfig.trace>& pen, const HopperBackwardParams& params,
+                                             const Shared& shared, int lane) {
   QueryRing::Cursor query_at;
   for (ItemRing::Cursor at;; at.advance()) {
+    pen.mark(Mark::wait_full, BackwardDqMarks::items, at.passed);
     shared.items.wait_full(at);
     const Item& item = shared.item(at.slot());
     const bool is_end = item.is_end;
@@ -158,7 +161,9 @@ __device__ __forceinline__ void load_queries(const HopperBackwardParams& params,
 #pragma unroll 1
       for (int who = 0; who < kConfig.consumers; ++who) {
         const QueryRing queries = shared.queries_of(who);
+        pen.mark(Mark::wait_empty, BackwardDqMarks::queries + who, query_at.passed);
         queries.wait_empty(query_at);
+        pen.mark(Mark::load, BackwardDqMarks::queries + who, query_at.passed);
         const uint32 full = queries.full(query_at.slot());
         if (lane == 0) {
           queries.expect(query_at, kMap.query_bytes + kMap.dout_bytes);
@@ -179,7 +184,7 @@ __device__ __forceinline__ void load_queries(const HopperBackwardParams& params,
 }
 
 /// One warp: the K and V tiles that each item sees.
-struct KeyLoader {
+struct KeyLoader : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int lane;
@@ -188,7 +193,9 @@ struct KeyLoader {
 
   /// An item that sees no key is one tile that no consumer sees, without bytes.
   __device__ __forceinline__ void load_nothing() {
+    mark(Mark::wait_empty, BackwardDqMarks::keys, key_at.passed);
     shared.keys.wait_empty(key_at);
+    mark(Mark::wait_empty, BackwardDqMarks::values, value_at.passed);
     shared.values.wait_empty(value_at);
     if (lane == 0) {
       shared.note(key_at.slot()).flags = kLastKeyTile;
@@ -207,7 +214,9 @@ struct KeyLoader {
       int flags = walk.flags();
       walk.advance();
       if (walk.tile() < 0) flags |= kLastKeyTile;
+      mark(Mark::wait_empty, BackwardDqMarks::keys, key_at.passed);
       shared.keys.wait_empty(key_at);
+      mark(Mark::load, BackwardDqMarks::keys, key_at.passed);
       if (lane == 0) {
         shared.note(key_at.slot()).first_column = first_column;
         shared.note(key_at.slot()).flags = flags;
@@ -215,7 +224,9 @@ struct KeyLoader {
         tile::tma_load_rows<kKeys, kDim>(&params.key, shared.key(key_at.slot()), shared.keys.full(key_at.slot()),
                                          item.first_key + first_column, item.key_head, item.sequence);
       }
+      mark(Mark::wait_empty, BackwardDqMarks::values, value_at.passed);
       shared.values.wait_empty(value_at);
+      mark(Mark::load, BackwardDqMarks::values, value_at.passed);
       if (lane == 0) {
         shared.values.expect(value_at, kMap.value_bytes);
         tile::tma_load_rows<kKeys, kValueDim>(&params.value, shared.value(value_at.slot()),
@@ -229,6 +240,7 @@ struct KeyLoader {
 
   __device__ __forceinline__ void run() {
     for (ItemRing::Cursor at;; at.advance()) {
+      mark(Mark::wait_full, BackwardDqMarks::items, at.passed);
       shared.items.wait_full(at);
       const Item& item = shared.item(at.slot());
       const bool is_end = item.is_end;

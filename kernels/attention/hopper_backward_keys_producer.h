@@ -22,9 +22,10 @@ struct PrepareItem {
 
 /// A loader: one warp that loads K and the Q tiles (side 0), or V and the dO tiles (side 1), of the items.
 template <int Side>
-struct Loader {
+struct Loader : trace::Pen<kConfig.trace> {
   static constexpr int kDim = Side == 0 ? kConfig.head_dim : kConfig.value_dim;
-  static constexpr int kTileBytes = Side == 0 ? kMap.head_tile_bytes : kMap.value_tile_bytes;
+  static constexpr int kResidentBytes = Side == 0 ? kMap.key_bytes : kMap.value_bytes;
+  static constexpr int kTileBytes = Side == 0 ? kMap.query_bytes : kMap.dout_bytes;
   const HopperBackwardParams& params;
   const Shared& shared;
   const int lane;
@@ -35,7 +36,7 @@ struct Loader {
   __device__ __forceinline__ void load_terms(const Work& work, int head, int first, int rows) {
     const BackwardParams& p = params.backward;
 #pragma unroll
-    for (int row = lane; row < kRows; row += 32) {
+    for (int row = lane; row < kQueries; row += 32) {
       const uint32 to = shared.terms(Side, tile_at.slot()) + row * 4;
       if constexpr (kConfig.softmax) {
         const SoftmaxRowTerms* const from = p.row_terms + head * p.call.total_q + work.first_q + first + row;
@@ -48,6 +49,7 @@ struct Loader {
 
   __device__ __forceinline__ void load_nothing() {
     const TileRing& ring = shared.tiles[Side];
+    mark(Mark::wait_empty, BackwardKeysMarks::queries + Side, tile_at.passed);
     ring.wait_empty(tile_at);
     if (lane == 0) {
       shared.note(Side, tile_at.slot()).flags = kQueryTileLast;
@@ -64,21 +66,25 @@ struct Loader {
     QueryTile tile = Masking::next(call, item, {-1, 0}, lane);
     if (tile.number < 0) return load_nothing();
     const ResidentRing& resident = shared.residents[Side];
+    mark(Mark::wait_empty, BackwardKeysMarks::keys + Side, resident_at.passed);
     resident.wait_empty(resident_at);
+    mark(Mark::load, BackwardKeysMarks::keys + Side, resident_at.passed);
     if (lane == 0) {
-      resident.expect(resident_at, kTileBytes);
-      tile::tma_load_rows<kRows, kDim>(Side == 0 ? &params.key : &params.value, shared.resident(Side),
+      resident.expect(resident_at, kResidentBytes);
+      tile::tma_load_rows<kKeys, kDim>(Side == 0 ? &params.key : &params.value, shared.resident(Side),
                                        resident.full(resident_at.slot()), item.first_key, work.head, item.sequence);
     }
     resident_at.advance();
     const int first_key = static_cast<int>(work.first_row);
-    const Interval keys = {first_key, first_key + kRows};  // those that do not exist nobody sees
+    const Interval keys = {first_key, first_key + kKeys};  // those that do not exist nobody sees
     while (tile.number >= 0) {
-      const int first = tile.number * kRows, head = work.head * call.heads_per_key_head + tile.head;
+      const int first = tile.number * kQueries, head = work.head * call.heads_per_key_head + tile.head;
       const int rows = work.mask.seqlen_q - first;
-      const bool whole = rows >= kRows && Masking::all_see(call, item, tile, keys, lane);
+      const bool whole = rows >= kQueries && Masking::all_see(call, item, tile, keys, lane);
       const QueryTile next = Masking::next(call, item, tile, lane);
+      mark(Mark::wait_empty, BackwardKeysMarks::queries + Side, tile_at.passed);
       ring.wait_empty(tile_at);
+      mark(Mark::load, BackwardKeysMarks::queries + Side, tile_at.passed);
       if (lane == 0) {
         volatile QueryTilePlace& note = shared.note(Side, tile_at.slot());
         note.first_query = first;
@@ -86,8 +92,8 @@ struct Loader {
         note.rows = rows;
         note.flags = kQueryTileSeen | (whole ? 0 : kQueryTileMasked) | (next.number < 0 ? kQueryTileLast : 0);
         ring.expect(tile_at, kTileBytes);
-        tile::tma_load_rows<kRows, kDim>(Side == 0 ? &params.query : &params.dout, shared.tile(Side, tile_at.slot()),
-                                         ring.full(tile_at.slot()), item.first_query + first, head, item.sequence);
+        tile::tma_load_rows<kQueries, kDim>(Side == 0 ? &params.query : &params.dout, shared.tile(Side, tile_at.slot()),
+                                            ring.full(tile_at.slot()), item.first_query + first, head, item.sequence);
       }
       load_terms(work, head, first, rows);
       ptx::cp_async_mbarrier_arrive(ring.full(tile_at.slot()));
@@ -98,6 +104,7 @@ struct Loader {
 
   __device__ __forceinline__ void run() {
     for (ItemRing::Cursor at;; at.advance()) {
+      mark(Mark::wait_full, BackwardKeysMarks::items, at.passed);
       shared.items.wait_full(at);
       const Item& item = shared.item(at.slot());
       const bool is_end = item.is_end;

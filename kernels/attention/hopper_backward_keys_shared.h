@@ -2,9 +2,9 @@
 // the CTA's shared memory, and the mask from the side of the keys.
 #pragma once
 
-#include "attention/backward_visibility.h"
 #include "attention/hopper_backward_keys_config.h"
 #include "attention/hopper_items.h"
+#include "attention/hopper_key_masking.h"
 #include "attention/hopper_tiles.h"
 #include "attention/visibility.h"
 #include "attention/work.h"
@@ -14,12 +14,13 @@
 namespace warploom {
 
 using geometry::Interval;
+using trace::Mark;
 using Element = ptx::ElementOf<kConfig.bfloat16>;
 
 constexpr HopperBackwardKeysSharedMap kMap = shared_map(kConfig);
 constexpr int kConsumers = 2;  // warpgroup 0 sums dV, warpgroup 1 dK
 constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-constexpr int kRows = kBackwardTileRows;  // of a key tile and of a query tile
+constexpr int kKeys = kBackwardKeyRows, kQueries = kConfig.query_rows;  // of a tile
 
 /// What the scheduler hands to the loaders and the consumers: a tile of keys.
 struct Item {
@@ -67,8 +68,7 @@ struct Shared {
   __device__ __forceinline__ uint32 resident(int side) const { return address + (side == 0 ? kMap.key : kMap.value); }
   /// Q, dO.
   __device__ __forceinline__ uint32 tile(int side, int stage) const {
-    return address +
-           (side == 0 ? kMap.query + stage * kMap.head_tile_bytes : kMap.dout + stage * kMap.value_tile_bytes);
+    return address + (side == 0 ? kMap.query + stage * kMap.query_bytes : kMap.dout + stage * kMap.dout_bytes);
   }
   /// P^T or dS^T that consumer `side` hands to the other one, keys along the rows.
   __device__ __forceinline__ uint32 handoff(int side) const {
@@ -81,66 +81,7 @@ struct Shared {
   }
 };
 
-/// The kind of mask: how a loader finds the query tiles of an item, and what a query row sees. All lanes of a warp.
-struct SequenceMasking {
-  static __device__ __forceinline__ void prepare(Item& item) {
-    const int first = static_cast<int>(item.work.first_row);
-    item.queries = seeing_any(item.work.mask, {first, first + kRows});
-  }
-  /// The tile after `tile`; {-1, 0} stands before the first one.
-  static __device__ __forceinline__ QueryTile next(const AttentionCall& call, const Item& item, QueryTile tile, int) {
-    return SequenceQueryWalk<kRows>{&item.queries, call.heads_per_key_head}.next(tile);
-  }
-  static __device__ __forceinline__ bool all_see(const AttentionCall&, const Item& item, QueryTile tile, Interval keys,
-                                                 int) {
-    return columns_of_all(item.work.mask, {tile.number * kRows, tile.number * kRows + kRows}).covers(keys);
-  }
-  static __device__ __forceinline__ SequenceRow row(const AttentionCall&, const Work& work, int, int query) {
-    return {visible_columns(work.mask, query + work.mask.offset())};
-  }
-};
-
-struct IntervalMasking {
-  static __device__ __forceinline__ void prepare(Item&) {}
-  static __device__ __forceinline__ IntervalRow row(const AttentionCall& call, const Work& work, int head, int query) {
-    return {{call.intervals + head * call.interval_head_stride + (work.first_q + query) * 2 * call.num_intervals,
-             call.num_intervals, work.mask.seqlen_k}};
-  }
-  static __device__ __forceinline__ QueryTile next(const AttentionCall& call, const Item& item, QueryTile tile,
-                                                   int lane) {
-    const Work& work = item.work;
-    const int first = static_cast<int>(work.first_row), rows = work.mask.seqlen_q;
-    for (int row = (tile.number + 1) * kRows; tile.head < call.heads_per_key_head; ++tile.head, row = 0) {
-      const int head = work.head * call.heads_per_key_head + tile.head;
-      for (; row < rows; row += 32) {
-        const int mine = row + lane;
-        const bool sees = mine < rows && IntervalMasking::row(call, work, head, mine).sees_any({first, first + kRows});
-        const unsigned seeing = __ballot_sync(kAllLanes, sees);
-        if (seeing != 0) return {row / kRows, tile.head};
-      }
-    }
-    return {-1, 0};
-  }
-  static __device__ __forceinline__ bool all_see(const AttentionCall& call, const Item& item, QueryTile tile,
-                                                 Interval keys, int lane) {
-    const int head = item.work.head * call.heads_per_key_head + tile.head;
-    bool all = true;
-    for (int row = lane; row < kRows && tile.number * kRows + row < item.work.mask.seqlen_q; row += 32) {
-      all &= IntervalMasking::row(call, item.work, head, tile.number * kRows + row).sees_all(keys);
-    }
-    return __all_sync(kAllLanes, all);
-  }
-};
-
-template <bool Intervals>
-struct MaskingOf {
-  using Type = SequenceMasking;
-};
-template <>
-struct MaskingOf<true> {
-  using Type = IntervalMasking;
-};
-using Masking = MaskingOf<kConfig.interval_mask>::Type;
+using Masking = KeyMasking<kConfig.interval_mask, kKeys, kQueries>;
 
 /// Of a thread's scores of a tile, S^T, the ones whose query does not see the key: bit 4 n + 2 half + j. All lanes of a
 /// warp: each speaks for two queries, whose bits the others fetch.

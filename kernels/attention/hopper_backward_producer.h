@@ -9,9 +9,11 @@
 
 #include "attention/backward_score.h"
 #include "attention/backward_visibility.h"
-#include "attention/bias_rows.h"
+#include "attention/hopper_backward_bias_rows.h"
+#include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
 #include "ptx/fence.h"
+#include "ptx/grid_dependency.h"
 #include "ptx/registers.h"
 #include "tile/tma_tile.h"
 
@@ -91,14 +93,21 @@ __device__ __forceinline__ void zero_rows_from(uint32 tile, int valid, int lane)
 // The scheduler: one warp that takes work items from the device counter and says what they are. It takes the next one
 // when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot have.
 
-struct Scheduler {
+struct Scheduler : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int lane;
   ItemRing::Cursor at;
 
+  __device__ __forceinline__ void wait_empty() const {
+    mark(Mark::wait_empty, BackwardMarks::items, at.passed);
+    shared.items.wait_empty(at);
+    mark(Mark::load, BackwardMarks::items, at.passed);
+  }
+
   /// Hands on the item in `at`, whose `work` is there, and waits until the loader has come to it.
   __device__ __forceinline__ void pass_on() {
+    place_bias(params.backward.call, shared.item(at.slot()), lane);
     if (ptx::lane_id() == 0) {  // asked for again: registers
       Item& item = shared.item(at.slot());
       Masking::prepare(item);
@@ -107,28 +116,38 @@ struct Scheduler {
       item.is_end = false;
       shared.items.publish(at);
     }
+    mark(Mark::idle);
     ptx::mbarrier_wait(shared.request, at.passed & 1);
     at.advance();
   }
 
-  /// The rows to take items for: a bias's gradient may have columns past the keys.
+  /// The rows to take items for: a dense bias's gradient may have columns past the keys.
   __device__ __forceinline__ long long end_of(const Work& work) const {
     if (!kConfig.bias_gradient || work.sequence >= params.backward.call.sequences) return work.slot_k;
+    if (kConfig.gradient_rows && params.backward.bias_gradient.packed) return work.slot_k;
     return max(work.slot_k, params.backward.bias_gradient.num_columns);
+  }
+
+  __device__ __forceinline__ unsigned take() const {
+    unsigned taken = 0;
+    if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
+    return __shfl_sync(kAllLanes, taken, 0);
   }
 
   __device__ __forceinline__ void run() {
     const AttentionCall& call = params.backward.call;
+    // Where other CTAs wait for items (hopper_backward_sums.h), none may belong to a CTA that does not run yet.
+    constexpr bool kTakesFirst = kConfig.converts_sums;
     // What is needed from item to item is read again: the producer may have few registers.
-    for (unsigned index = blockIdx.x; index < static_cast<unsigned>(call.schedule.items());) {
-      shared.items.wait_empty(at);
+    for (unsigned index = kTakesFirst ? take() : blockIdx.x; index < static_cast<unsigned>(call.schedule.items());) {
+      wait_empty();
       if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kKeys);
       __syncwarp();
       for (;;) {
         const Work& work = shared.item(at.slot()).work;
         if (work.first_row >= end_of(work)) break;
         pass_on();
-        shared.items.wait_empty(at);
+        wait_empty();
         // One tile an item when the schedule knew the longest sequence; a longer one's items come again, so much
         // further on.
         Work& next = shared.item(at.slot()).work;
@@ -138,11 +157,9 @@ struct Scheduler {
         if (lane == 0) next.first_row += static_cast<long long>(call.schedule.query_tiles) * kKeys;
         __syncwarp();
       }
-      unsigned taken = 0;
-      if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
-      index = gridDim.x + __shfl_sync(kAllLanes, taken, 0);
+      index = (kTakesFirst ? 0 : gridDim.x) + take();
     }
-    shared.items.wait_empty(at);
+    wait_empty();
     if (lane == 0) {
       shared.item(at.slot()).is_end = true;
       shared.items.publish(at);
@@ -157,7 +174,7 @@ struct Scheduler {
 
 // The loader: one warp that loads K and V of the items, and the query tiles that see them.
 
-struct Loader {
+struct Loader : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
   const int lane;
@@ -168,6 +185,7 @@ struct Loader {
   /// Until the consumers have read what was in the stage. A named barrier, since every lane of theirs reads notes: as
   /// many arrivals on an mbarrier would take longer than the tile's scores.
   __device__ __forceinline__ void wait_free() const {
+    mark(Mark::wait_empty, BackwardMarks::tiles, at.passed);
     if (at.passed >= kConfig.stages) free_barrier_sync(at.slot());
   }
 
@@ -183,7 +201,9 @@ struct Loader {
     const int first = static_cast<int>(work.tensor_k + work.first_row);
     constexpr int kBytes =
         geometry::tile_bytes(kKeys, kConfig.head_dim) + geometry::tile_bytes(kKeys, kConfig.value_dim);
+    mark(Mark::wait_empty, BackwardMarks::residents, key_at.passed);
     shared.keys.wait_empty(key_at);
+    mark(Mark::load, BackwardMarks::residents, key_at.passed);
     const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(0);
     if (lane == 0) {
       if (left < kKeys) {
@@ -203,21 +223,24 @@ struct Loader {
     __syncwarp();
     shared.keys.publish(key_at);
     key_at.advance();
+    mark(Mark::idle);
   }
 
-  /// R, and where its gradient goes. One lane.
+  /// R by its map, and where its gradient goes. One lane.
   __device__ __forceinline__ void load_bias(const Work& work, int head, int first_query, int stage,
                                             uint32 barrier) const {
     const BiasCall& bias = params.backward.call.bias;
     const int row = bias_row_of_query(bias, work) + first_query;
+    if constexpr (!kConfig.bias_rows) {
 #pragma unroll
-    for (int panel = 0; panel < geometry::panels_of(kKeys); ++panel) {
-      ptx::tma_load<4>(&params.bias, shared.bias(stage) + panel * kQueries * kRowBytes, barrier,
-                       {static_cast<int>(work.first_row) + panel * geometry::kPanelColumns, row,
-                        bias.head_stride == 0 ? 0 : head, bias.batch_stride == 0 ? 0 : work.sequence},
-                       ptx::kEvictFirst);
+      for (int panel = 0; panel < geometry::panels_of(kKeys); ++panel) {
+        ptx::tma_load<4>(&params.bias, shared.bias(stage) + panel * kQueries * kRowBytes, barrier,
+                         {static_cast<int>(work.first_row) + panel * geometry::kPanelColumns, row,
+                          bias.head_stride == 0 ? 0 : head, bias.batch_stride == 0 ? 0 : work.sequence},
+                         ptx::kEvictFirst);
+      }
     }
-    if constexpr (kConfig.bias_gradient) {
+    if constexpr (kConfig.gradient_rows) {
       shared.bias_note(stage).row = row;
       shared.bias_note(stage).head = head;
     }
@@ -249,15 +272,17 @@ struct Loader {
     const bool is_short = rows < kQueries;
     // R has something beside rows that do not exist, too, which must not count.
     const bool is_whole =
-        !(kConfig.dense_bias && is_short) &&
+        !((kConfig.stored_bias || kConfig.table_bias) && is_short) &&
         Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
 
     wait_free();
+    settle_marks(shared.items.full(0));
+    mark(Mark::load, BackwardMarks::tiles, at.passed);
     const int stage = at.slot();
     if (lane == 0) {
       const uint32 barrier = is_short ? shared.landing : shared.tiles.full(stage);
       // The bytes without an arrival: that follows the notes.
-      constexpr int kBytes = kMap.query_bytes + kMap.dout_bytes + kMap.bias_bytes;
+      constexpr int kBytes = kMap.query_bytes + kMap.dout_bytes + (kConfig.bias_rows ? 0 : kMap.bias_bytes);
       if (is_short) {
         ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
       } else {
@@ -268,7 +293,7 @@ struct Loader {
                                                       item.sequence);
       tile::tma_load_rows<kQueries, kConfig.value_dim>(&params.dout, shared.dout(stage), barrier, row, head,
                                                        item.sequence);
-      if constexpr (kConfig.dense_bias) load_bias(work, head, first, stage, barrier);
+      if constexpr (kConfig.stored_bias) load_bias(work, head, first, stage, barrier);
       shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
       shared.note(stage).dq_tile =
           static_cast<int>(dq_sums_offset(work.first_q, work.sequence, tile.number,
@@ -279,7 +304,7 @@ struct Loader {
     for (int i = 0; i < kRowsOfLane; ++i) {
       const int row = i * 32 + lane;
       if constexpr (kConfig.softmax) {
-        reinterpret_cast<SoftmaxRowTerms*>(shared.row_terms(stage))[row] = terms[i];
+        store_row_terms<true>(shared.row_terms(stage), kQueries, row, terms[i]);
       } else if (call.divisor_rows != nullptr) {
         shared.row_terms(stage)[row] = over_divisor(terms[i].delta);
       }
@@ -290,6 +315,11 @@ struct Loader {
         shared.visible(stage)[word * kQueries + row] = row < rows ? seen.bits(first_key + word * 32) : 0;
       }
     }
+    if constexpr (kConfig.bias_rows) {
+      const BiasRows place = bias_rows(call.bias, work, head, item.packed_first, item.rows_of_bias, kBiasElementBytes);
+      copy_bias_rows(shared, stage, RowsPart::of(place, 0, first, first_key, kBiasElementBytes), lane);
+      ptx::cp_async_mbarrier_arrive(shared.tiles.full(stage));
+    }
     if (is_short) {
       wait_landing();
       zero_rows_from<kQueries, kConfig.head_dim>(shared.query(stage), rows, lane);
@@ -298,12 +328,14 @@ struct Loader {
     __syncwarp();  // lane 0 has said how many bytes come
     shared.tiles.publish(at);
     at.advance();
+    mark(Mark::idle);
   }
 
   /// An item that no query sees.
   __device__ __forceinline__ void load_nothing() {
     wait_free();
     if (lane == 0) shared.note(at.slot()).flags = kQueryTileLast;
+    if constexpr (kConfig.bias_rows) ptx::cp_async_mbarrier_arrive(shared.tiles.full(at.slot()));
     shared.tiles.publish(at);
     at.advance();
   }
@@ -322,8 +354,11 @@ struct Loader {
   }
 
   __device__ __forceinline__ void run() {
+    if constexpr (kConfig.softmax && kConfig.accumulate_dq) ptx::grid_dependency_wait();  // for the row terms
     for (ItemRing::Cursor item_at;; item_at.advance()) {
+      mark(Mark::wait_full, BackwardMarks::items, item_at.passed);
       shared.items.wait_full(item_at);
+      mark(Mark::idle);
       const Item& item = shared.item(item_at.slot());
       if (item.is_end) break;
       if (lane == 0) ptx::mbarrier_arrive(shared.request);

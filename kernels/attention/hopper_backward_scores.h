@@ -28,24 +28,87 @@ __device__ __forceinline__ float (&flat(float (&scores)[1][Blocks][4]))[4 * Bloc
   return reinterpret_cast<float(&)[4 * Blocks]>(scores);
 }
 
-/// From S and dP to P and dS. terms: in shared memory, of the first query: SoftmaxRowTerms, or 1 / divisor where
-/// divisors go by row. Exact: HSTU by the sigmoid, whatever the scores are. Halved: HSTU's S is z / 2 already. Biased:
-/// so it is, and softmax's has its alpha.
-template <bool Softmax, bool Capped, bool Exact, bool Halved, bool Biased, int Blocks>
+/// What is told of a row of a tile of `rows`: its lse log2(e) in front, and behind those of all rows -delta. Twice: of
+/// each pair of rows twice, as an accumulator has it.
+template <bool Twice>
+__device__ __forceinline__ void store_row_terms(float* to, int rows, int row, SoftmaxRowTerms terms) {
+  to[row] = terms.lse * kLog2E;
+  if constexpr (Twice) {
+    float* const delta = to + rows + row / 2 * 4 + row % 2;
+    delta[0] = delta[2] = -terms.delta;
+  } else {
+    to[rows + row] = -terms.delta;
+  }
+}
+
+/// Softmax's lse log2(e) of the queries that a thread has scores of, less its sign. terms: in shared memory, of the
+/// first query.
+template <int Blocks>
+struct NegatedLse {
+  float2 of_block[Blocks];
+
+  __device__ __forceinline__ void load(const float* terms) {
+#pragma unroll
+    for (int n = 0; n < Blocks; ++n) of_block[n] = reinterpret_cast<const float2*>(terms)[n * 4 + threadIdx.x % 4];
+  }
+  __device__ __forceinline__ float of(int n, int i) const { return i % 2 == 0 ? -of_block[n].x : -of_block[n].y; }
+};
+
+/// The same read where it is used: registers.
+struct NegatedLseInPlace {
+  const float* terms;
+
+  __device__ __forceinline__ float of(int n, int i) const {
+    const float2 lse = reinterpret_cast<const float2*>(terms)[n * 4 + threadIdx.x % 4];
+    return i % 2 == 0 ? -lse.x : -lse.y;
+  }
+};
+
+/// What softmax's dP^T begins at, so that the product ends as dP - delta. terms: of the first query's delta.
+template <bool Twice, int Blocks>
+__device__ __forceinline__ void start_slopes(float (&dp)[1][Blocks][4], const float* terms) {
+#pragma unroll
+  for (int n = 0; n < Blocks; ++n) {
+    const int pair = n * 4 + threadIdx.x % 4;
+    if constexpr (Twice) {
+      reinterpret_cast<float4&>(dp[0][n]) = reinterpret_cast<const float4*>(terms)[pair];
+    } else {
+      const float2 delta = reinterpret_cast<const float2*>(terms)[pair];
+      reinterpret_cast<float4&>(dp[0][n]) = {delta.x, delta.y, delta.x, delta.y};
+    }
+  }
+}
+
+/// From S and dP, softmax's less delta, to P and dS. terms: in shared memory, of the first query, 1 / divisor where
+/// divisors go by row. lse: softmax only. Exact: HSTU by the sigmoid, whatever the scores are. Halved: HSTU's S is z /
+/// 2 already. Biased: so it is, and softmax's has its alpha.
+template <bool Softmax, bool Capped, bool Exact, bool Halved, bool Biased, int Blocks, typename Lse>
 __device__ __forceinline__ void apply_score(const AttentionCall& call, float (&s)[1][Blocks][4],
-                                            float (&dp)[1][Blocks][4], const float* terms) {
-  const int pair = threadIdx.x % 4;
+                                            float (&dp)[1][Blocks][4], const float* terms, const Lse& lse) {
   if constexpr (Softmax) {
-    apply_softmax<Capped>(score_scale<Biased>(call), s, dp, [&](int, int n, int i) {
-      const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + pair];  // lse, delta of two queries
-      return i % 2 == 0 ? float2{rows.x, rows.y} : float2{rows.z, rows.w};
-    });
+    const ScoreScale scale = score_scale<Biased>(call);
+#pragma unroll
+    for (int n = 0; n < Blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float &x = s[0][n][i], &y = dp[0][n][i];
+        if constexpr (Capped) {
+          // Not a rounded division, whose code takes registers: the last bit is lost in tanh anyway.
+          const float t = tanh_accurate(x * __fdividef(scale.alpha, scale.softcap));
+          x = ptx::ex2_approx(fmaf(t, scale.softcap * kLog2E, lse.of(n, i)));
+          y = x * y * fmaf(-t, t, 1.0f);
+        } else {
+          x = ptx::ex2_approx(fmaf(x, scale.alpha * kLog2E, lse.of(n, i)));
+          y *= x;
+        }
+      }
+    }
   } else {
     apply_hstu<Exact, Halved || Biased>(call.alpha, s, dp);
     if (call.divisor_rows == nullptr) return;
 #pragma unroll
     for (int n = 0; n < Blocks; ++n) {
-      const float2 factor = reinterpret_cast<const float2*>(terms)[n * 4 + pair];
+      const float2 factor = reinterpret_cast<const float2*>(terms)[n * 4 + threadIdx.x % 4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         s[0][n][i] *= i % 2 == 0 ? factor.x : factor.y;
@@ -84,6 +147,13 @@ __device__ __forceinline__ float (&pair_of(float (&s)[1][Blocks][4], int k, int 
 }
 
 /// What is invisible becomes 0.
+template <int Blocks>
+__device__ __forceinline__ void hide_invisible(const uint32* visible, int first_bit, float (&s)[1][Blocks][4]) {
+  for_each_visible<8 * Blocks>(visible, first_bit, [&](int k, int i, uint32 mask) {
+    if ((mask & 1) == 0) pair_of(s, k, i)[0] = 0;
+    if ((mask >> 16) == 0) pair_of(s, k, i)[1] = 0;
+  });
+}
 template <int Blocks>
 __device__ __forceinline__ void hide_invisible(const uint32* visible, int first_bit, float (&s)[1][Blocks][4],
                                                float (&dp)[1][Blocks][4]) {
@@ -135,21 +205,19 @@ __device__ __forceinline__ void scale_all(float (&values)[Count], float factor) 
 }
 
 /// apply_score for bfloat16, without a softcap or divisors by row, in two parts. Here P is made, and packed, from S,
-/// and S becomes dP's factor, or lacks 1 of it. Returns whether it is whole (HSTU, exact).
+/// and S becomes dP's factor, or lacks 1 of it. Returns whether it is whole (HSTU, exact). lse: softmax only.
 template <bool Softmax, bool Halved, bool Biased, int Blocks>
 __device__ __forceinline__ bool apply_probability(const AttentionCall& call, float (&s)[1][Blocks][4],
-                                                  uint32 (&packed)[Blocks / 2][4], const float* terms) {
+                                                  uint32 (&packed)[Blocks / 2][4], const NegatedLse<Blocks>& lse) {
   const auto pack_pair = [&](int n, int i, float low, float high) {
     packed[n / 2][n % 2 * 2 + i / 2] = ptx::pack<ptx::Bfloat16>(low, high);
   };
   if constexpr (Softmax) {
+    const float scale = score_scale<Biased>(call).alpha * kLog2E;
 #pragma unroll
     for (int n = 0; n < Blocks; ++n) {
-      const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + threadIdx.x % 4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        s[0][n][i] = softmax_probability(score_scale<Biased>(call).alpha, i % 2 == 0 ? rows.x : rows.z, s[0][n][i]);
-      }
+      for (int i = 0; i < 4; ++i) s[0][n][i] = ptx::ex2_approx(fmaf(s[0][n][i], scale, lse.of(n, i)));
       pack_pair(n, 0, s[0][n][0], s[0][n][1]);
       pack_pair(n, 2, s[0][n][2], s[0][n][3]);
     }
@@ -187,18 +255,11 @@ __device__ __forceinline__ void scale_slopes(bool is_whole, float scale, float (
   for (float& x : flat(factor)) x = fmaf(x, scale, addend);
 }
 
-/// The second part: dP becomes dS.
+/// The second part: dP, softmax's less delta, becomes dS.
 template <bool Softmax, int Blocks>
 __device__ __forceinline__ void apply_slope(bool is_whole, const float (&factor)[1][Blocks][4],
-                                            float (&dp)[1][Blocks][4], const float* terms) {
-  if constexpr (Softmax) {
-#pragma unroll
-    for (int n = 0; n < Blocks; ++n) {
-      const float4 rows = reinterpret_cast<const float4*>(terms)[n * 4 + threadIdx.x % 4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) dp[0][n][i] = factor[0][n][i] * (dp[0][n][i] - (i % 2 == 0 ? rows.y : rows.w));
-    }
-  } else if (is_whole) {
+                                            float (&dp)[1][Blocks][4]) {
+  if (Softmax || is_whole) {
 #pragma unroll
     for (int n = 0; n < Blocks; ++n) {
       for (int i = 0; i < 4; ++i) dp[0][n][i] *= factor[0][n][i];

@@ -6,6 +6,7 @@
 #include "attention/work.h"
 #include "geometry/mask.h"
 #include "pipeline/mbarrier_ring.h"
+#include "pipeline/trace.h"
 #include "pipeline/turns.h"
 #include "ptx/named_barrier.h"
 #include "ptx/shared_memory.h"
@@ -14,6 +15,7 @@ namespace warploom {
 
 using geometry::Interval;
 using ptx::uint32;
+using trace::Mark;
 using Element = ptx::ElementOf<kConfig.bfloat16>;
 
 constexpr HopperBackwardSharedMap kMap = shared_map(kConfig);
@@ -31,8 +33,10 @@ struct Item {
   int sequence;             // of the tensor maps
   bool is_end;              // no item: everybody stops
   geometry::Ranges seeing;  // sequence masks: the query rows that see a key
+  long long packed_first;   // bias_rows, gradient_rows: where the sequence begins in a packed bias, in elements,
+  int rows_of_bias;         // and its rows
 };
-static_assert(sizeof(Item) <= kMap.item_bytes && sizeof(Work) == kWorkBytes);
+static_assert(sizeof(Item) <= kMap.item_bytes && sizeof(Work) == kWorkBytes && kMap.work_bytes == kWorkBytes);
 
 using ItemRing = pipeline::MbarrierRing<kBackwardItemSlots>;
 using KeyRing = pipeline::MbarrierRing<1>;
@@ -49,6 +53,7 @@ struct Shared {
   ScoreRing scores;  // the score tiles
   uint32 request;    // barrier: the loader has come to the last item
   uint32 landing;    // barrier: of loads that the loader itself waits for
+  uint32 clear;      // clears_sums, a barrier an item slot: the sums that the item adds to are clear
 
   __device__ __forceinline__ explicit Shared(unsigned char* dynamic)
       : bytes(dynamic),
@@ -58,7 +63,10 @@ struct Shared {
         tiles{keys.barriers + KeyRing::kBytes},
         scores{tiles.barriers + TileRing::kBytes},
         request(scores.barriers + ScoreRing::kBytes),
-        landing(request + kMap.barrier_bytes) {}
+        landing(request + kMap.barrier_bytes),
+        clear(landing + kMap.barrier_bytes) {}
+
+  __device__ __forceinline__ uint32 clear_of(int item_slot) const { return clear + item_slot * kMap.barrier_bytes; }
 
   __device__ __forceinline__ Item& item(int slot) const {
     return *reinterpret_cast<Item*>(bytes + kMap.items + slot * kMap.item_bytes);
@@ -79,10 +87,12 @@ struct Shared {
   __device__ __forceinline__ volatile BiasTileNote& bias_note(int stage) const {
     return reinterpret_cast<volatile BiasTileNote*>(bytes + kMap.bias_notes)[stage];
   }
-  /// Of a score tile, a consumer's copy.
-  __device__ __forceinline__ volatile BiasTileNote& bias_note(int buffer, int consumer) const {
-    return bias_note(kConfig.stages + buffer * kConfig.consumers + consumer);
+  __device__ __forceinline__ volatile int& bias_shift(int stage) const {
+    return reinterpret_cast<volatile int*>(bytes + kMap.bias_shifts)[stage];
   }
+  /// converts_sums: a tile of dQ's sums, and what it belongs to.
+  __device__ __forceinline__ uint32 sums() const { return address + kMap.sums; }
+  __device__ __forceinline__ Work& converted() const { return *reinterpret_cast<Work*>(bytes + kMap.converted); }
   __device__ __forceinline__ uint32 key() const { return address + kMap.key; }
   __device__ __forceinline__ uint32 value() const { return address + kMap.value; }
   __device__ __forceinline__ uint32 query(int stage) const { return address + kMap.query + stage * kMap.query_bytes; }
@@ -93,12 +103,13 @@ struct Shared {
   __device__ __forceinline__ uint32 bias(int stage) const { return address + kMap.bias + stage * kMap.bias_bytes; }
 };
 
-/// A consumer's warp has read a stage; the loader waits until all have.
+/// A consumer's warp has read a stage; the loader, and who lays out tables, wait until all have.
+constexpr int kFreeThreads = kThreads - kWarpgroup + 32 * (1 + kConfig.table_bias);
 __device__ __forceinline__ void free_barrier_arrive(int stage) {
-  ptx::named_barrier_arrive(pipeline::kFirstStageId + stage, kThreads - kWarpgroup + 32);
+  ptx::named_barrier_arrive(pipeline::kFirstStageId + stage, kFreeThreads);
 }
 __device__ __forceinline__ void free_barrier_sync(int stage) {
-  ptx::named_barrier_sync(pipeline::kFirstStageId + stage, kThreads - kWarpgroup + 32);
+  ptx::named_barrier_sync(pipeline::kFirstStageId + stage, kFreeThreads);
 }
 
 }  // namespace warploom

@@ -9,6 +9,8 @@ namespace warploom {
 
 /// Key tiles of items that the loader has not come to: while there are no more, the scheduler takes another item.
 constexpr int kAheadTiles = 3;
+/// So many items a CTA are the last ones, of which none is taken ahead.
+constexpr int kLastItems = 2;
 
 /// Rows of an item's tile that exist.
 __device__ __forceinline__ int rows_of_item(const Work& work) {
@@ -28,6 +30,10 @@ struct SequenceMasking {
       const int first = lane < kConfig.consumers ? lane * kWarpgroupRows : 0;
       const int last = lane < kConfig.consumers ? first + kWarpgroupRows : rows;
       const Interval of_lane = {first_row + first, first_row + geometry::min_of(last, rows)};
+      if (mask.num_contexts == 0 && mask.num_targets == 0 && first_row + mask.offset() >= 0) {
+        prepare_window(item, lane, of_lane);
+        return;
+      }
       const geometry::Ranges ranges = of_lane.empty() ? geometry::Ranges{} : visible_to_any(mask, of_lane);
       if (lane < kConfig.consumers) {
         item.seen[lane] = ranges.hull();
@@ -37,6 +43,27 @@ struct SequenceMasking {
         item.tiles = ranges.hull().end / kKeys;
         item.first_run = ranges.next_run(0, kKeys);
       }
+    }
+  }
+
+  /// What comes of it for rows that see nothing but their windows, in few instructions: an item's decoding is what a
+  /// launch begins with.
+  static __device__ __forceinline__ void prepare_window(Item& item, int lane, Interval rows) {
+    const geometry::SequenceMask mask = item.work.mask;
+    const Interval r = {rows.begin + mask.offset(), rows.end + mask.offset()};
+    Interval seen = {geometry::kUnbounded, 0}, common = {0, mask.seqlen_k};
+    if (!r.empty()) {
+      const Interval any = intersect(common, {r.begin - mask.left, r.end + mask.right});
+      if (!any.empty()) seen = any;
+      common = intersect(common, {r.end - 1 - mask.left, r.begin + mask.right + 1});
+    }
+    if (lane < kConfig.consumers) {
+      item.seen[lane] = seen;
+      item.common[lane] = common;
+    } else {
+      item.ranges = {{seen}};
+      item.tiles = seen.end / kKeys;
+      item.first_run = seen.empty() ? Interval{} : Interval{seen.begin / kKeys, (seen.end + kKeys - 1) / kKeys};
     }
   }
 

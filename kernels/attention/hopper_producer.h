@@ -20,9 +20,9 @@ __device__ __forceinline__ void load_tile(const ptx::TensorMap* map, uint32 tile
 // The scheduler: one warp that takes work items from the device counter, says what they are and loads their Q. It takes
 // the next one when the loader comes to the last one and not before: an item taken early is one that an idle CTA cannot
 // have. Only items of a few tiles, which the loader would come to before their next one is known, are taken further
-// ahead.
+// ahead, and none of the last ones, so that the CTAs end at about the same time.
 
-struct Scheduler {
+struct Scheduler : trace::Pen<kConfig.trace> {
   const HopperForwardParams& params;
   const Shared& shared;
   const int lane;
@@ -32,8 +32,8 @@ struct Scheduler {
   int ahead = 0;              // tiles of the items from there on
 
   /// The rest of the item in `at`, whose `work` is there: tells the others, loads Q, and waits until it is time
-  /// for another item.
-  __device__ __forceinline__ void pass_on() {
+  /// for another item: when there are no more than `most_ahead` tiles that the loader has not come to.
+  __device__ __forceinline__ void pass_on(int most_ahead) {
     Item& item = shared.item(at.slot());
     const Work& work = item.work;
     Masking::prepare_tiles(shared, at.slot(), lane);
@@ -44,7 +44,14 @@ struct Scheduler {
       item.first_key = static_cast<int>(work.tensor_k);
       item.key_head = work.head / params.call.heads_per_key_head;
       item.is_end = false;
-      if constexpr (kConfig.dense_bias) {
+      if constexpr (kShiftedBias) {
+        // Before a sequence's packed rows there are whole chunks.
+        const BiasRows rows = bias_rows(params.call.bias, work, work.head, 0, BiasTile::kElementBytes);
+        const RowsPart part = RowsPart::of(rows, 0, work.first_row, 0, BiasTile::kElementBytes);
+        item.bias_shift = part.shift(0);
+        item.bias_row_shift = static_cast<int>(part.stride_bytes % geometry::kChunkBytes);
+      }
+      if constexpr (kMappedBias) {
         const BiasCall& bias = params.call.bias;
         item.bias_row = static_cast<int>(work.first_row) + (bias.query_rows ? 0 : work.mask.offset());
         item.bias_head = bias.head_stride == 0 ? 0 : work.head;
@@ -54,7 +61,9 @@ struct Scheduler {
     shared.items.publish(at);
     // With one slot for Q the last item still holds it, and the rows need not wait.
     if constexpr (kConfig.query_stages == 1) Masking::prepare_rows(shared, at.slot(), lane);
+    mark(Mark::wait_empty, ForwardMarks::queries, query_at.passed);
     shared.queries.wait_empty(query_at);
+    mark(Mark::load, ForwardMarks::queries, query_at.passed);
     if (lane == 0) {
       shared.queries.expect_and_publish_later(query_at, kConfig.consumers * kMap.query_bytes);
       for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
@@ -69,7 +78,8 @@ struct Scheduler {
     __syncwarp();
     ahead += item.tiles;
     at.advance();
-    for (; ahead > kAheadTiles || at.passed - begun_at.passed >= kItemSlots; begun_at.advance()) {
+    mark(Mark::idle);
+    for (; ahead > most_ahead || at.passed - begun_at.passed >= kItemSlots; begun_at.advance()) {
       ptx::mbarrier_wait(shared.begun(begun_at.slot()), begun_at.parity());
       ahead -= shared.item(begun_at.slot()).tiles;
     }
@@ -82,17 +92,22 @@ struct Scheduler {
     // on.
     const long long stride = static_cast<long long>(call.schedule.query_tiles) * kQueryRows;
     for (long long index = blockIdx.x; index < items;) {
+      const int most_ahead = items - index > kLastItems * static_cast<long long>(gridDim.x) ? kAheadTiles : 0;
+      mark(Mark::wait_empty, ForwardMarks::items, at.passed);
       shared.items.wait_empty(at);
+      mark(Mark::load, ForwardMarks::items, at.passed);
       if (lane == 0) shared.item(at.slot()).work = work_of(call, index, kQueryRows);
       __syncwarp();
       long long first_row = shared.item(at.slot()).work.first_row;
       const long long end = shared.item(at.slot()).work.slot_q;
       while (first_row < end) {
         const Work& work = shared.item(at.slot()).work;
-        pass_on();
+        pass_on(most_ahead);
         first_row += stride;
         if (first_row >= end) break;
+        mark(Mark::wait_empty, ForwardMarks::items, at.passed);
         shared.items.wait_empty(at);
+        mark(Mark::load, ForwardMarks::items, at.passed);
         if (lane == 0) {
           shared.item(at.slot()).work = work;
           shared.item(at.slot()).work.first_row = first_row;
@@ -103,8 +118,11 @@ struct Scheduler {
       if (lane == 0) taken = atomicAdd(&params.counters[0], 1u);
       index = static_cast<long long>(gridDim.x) + __shfl_sync(kAllLanes, taken, 0);
     }
+    mark(Mark::wait_empty, ForwardMarks::items, at.passed);
     shared.items.wait_empty(at);
+    mark(Mark::wait_empty, ForwardMarks::queries, query_at.passed);
     shared.queries.wait_empty(query_at);
+    mark(Mark::load, ForwardMarks::items, at.passed);
     if (lane == 0) {
       shared.item(at.slot()).work = {};  // nothing to write
       shared.item(at.slot()).is_end = true;
@@ -121,7 +139,7 @@ struct Scheduler {
 
 // The loader: one warp that loads the K and V tiles of the items.
 
-struct Loader {
+struct Loader : trace::Pen<kConfig.trace> {
   const HopperForwardParams& params;
   const Shared& shared;
   const int lane;
@@ -133,7 +151,9 @@ struct Loader {
 
   __device__ __forceinline__ void load_value() {
     if (due.row < 0) return;
+    mark(Mark::wait_empty, ForwardMarks::values, value_at.passed);
     shared.values.wait_empty(value_at);
+    mark(Mark::load, ForwardMarks::values, value_at.passed);
     if (lane == 0) {
       shared.values.expect(value_at, kMap.value_bytes);
       load_tile<kKeys, kConfig.value_dim>(&params.value, shared.value(value_at.slot()),
@@ -146,7 +166,9 @@ struct Loader {
   /// An item that sees no key is one tile that no consumer sees, without bytes.
   __device__ __forceinline__ void load_nothing(int kind) {
     load_value();
+    mark(Mark::wait_empty, ForwardMarks::keys, key_at.passed);
     shared.keys.wait_empty(key_at);
+    mark(Mark::wait_empty, ForwardMarks::values, value_at.passed);
     shared.values.wait_empty(value_at);
     if (lane == 0) {
       for (int consumer = 0; consumer < kMaxConsumers; ++consumer) {
@@ -170,7 +192,9 @@ struct Loader {
       const uint32 seeing = __ballot_sync(kAllLanes, lane < kConfig.consumers && kind != kUnseenTile);
       tiles.advance();
       if (tiles.tile < 0) kind |= kLastTile;
+      mark(Mark::wait_empty, ForwardMarks::keys, key_at.passed);
       shared.keys.wait_empty(key_at);
+      mark(Mark::load, ForwardMarks::keys, key_at.passed);
       if (lane < kConfig.consumers) {
         shared.note(key_at.slot()).first_column = first_column;
         shared.note(key_at.slot()).kinds[lane] = static_cast<unsigned char>(kind);
@@ -179,10 +203,10 @@ struct Loader {
       __syncwarp();
       if (lane == 0) {
         const uint32 full = shared.keys.full(key_at.slot());
-        shared.keys.expect(key_at, kMap.key_bytes + (kConfig.dense_bias ? __popc(seeing) * kMap.bias_bytes : 0));
+        shared.keys.expect(key_at, kMap.key_bytes + (kMappedBias ? __popc(seeing) * kMap.bias_bytes : 0));
         load_tile<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), full, item.first_key + first_column,
                                            item.key_head, item.sequence);
-        if constexpr (kConfig.dense_bias) {
+        if constexpr (kMappedBias) {
           for (int consumer = 0; consumer < kConfig.consumers; ++consumer) {
             if ((seeing >> consumer & 1) == 0) continue;
             load_tile<kWarpgroupRows, kKeys>(&params.bias, shared.bias(key_at.slot(), consumer), full,
@@ -201,6 +225,7 @@ struct Loader {
     for (ItemRing::Cursor at;; at.advance()) {
       // The next item's first K comes before this one's last V, unless the consumers would have to wait for it.
       if (kConfig.query_stages == 1 || !__all_sync(kAllLanes, shared.items.is_full(at))) load_value();
+      mark(Mark::wait_full, ForwardMarks::items, at.passed);
       shared.items.wait_full(at);
       const Item& item = shared.item(at.slot());
       const bool is_end = item.is_end;

@@ -28,7 +28,10 @@ __device__ __forceinline__ float sum_of_row(float x) {
 
 /// HSTU. float16 only: P = silu(z) may pass 65504 where O, after V and the divisor, does not. Then the row's P and O
 /// are kept divided by a power of two, which only grows.
-template <bool IsBfloat16, bool ScaledQuery>
+///
+/// TanhFirst (bfloat16; it takes a register a score): the tanh of all scores is on its way while they are searched for
+/// those that need the exact form, which then is computed in 16 columns at a time. A bias makes them less rare.
+template <bool IsBfloat16, bool ScaledQuery, bool TanhFirst>
 struct HstuRows {
   /// The score of an invisible place: silu(0) = 0.
   static __device__ __forceinline__ float invisible() { return 0; }
@@ -48,15 +51,19 @@ struct HstuRows {
     }
   }
 
-  /// Instead of prepare(): with R.
-  static __device__ __forceinline__ float biased(float score, float bias, const AttentionCall& call) {
-    const float half_bias = 0.5f * call.bias.scale * bias;
-    return ScaledQuery ? score + half_bias : fmaf(score, 0.5f * call.alpha, half_bias);
+  /// Instead of prepare(): with R times bias_factor.
+  static __device__ __forceinline__ float biased(float score, float scaled_bias, const AttentionCall& call) {
+    return ScaledQuery ? score + scaled_bias : fmaf(score, 0.5f * call.alpha, scaled_bias);
   }
+  static __device__ __forceinline__ float bias_factor(const AttentionCall& call) { return 0.5f * call.bias.scale; }
 
   /// Scores to probabilities in place. True: O must be multiplied by `rescale`, row by row.
   template <int Columns>
   __device__ __forceinline__ bool activate(WarpgroupScores<Columns>& h, const AttentionCall&, float (&rescale)[2]) {
+    if constexpr (TanhFirst) {
+      activate_tanh_first(h[0]);
+      return false;
+    }
     bool exact = any_below_tanh_limit(h);
     if constexpr (!IsBfloat16) {
       scaled |= __any_sync(kAllLanes, any_beyond_float16(h));
@@ -91,6 +98,32 @@ struct HstuRows {
   }
 
  private:
+  template <int Blocks>
+  static __device__ __forceinline__ void activate_tanh_first(float (&h)[Blocks][4]) {
+    float p[Blocks][4];
+#pragma unroll
+    for (int n = 0; n < Blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[n][i] = silu_of_half(h[n][i]);
+    }
+    if (__any_sync(kAllLanes, any_below_tanh_limit(reinterpret_cast<const float(&)[1][Blocks][4]>(h)))) {
+#pragma unroll
+      for (int n = 0; n < Blocks; n += 2) {
+        if (!__any_sync(kAllLanes, any_below_tanh_limit(reinterpret_cast<const float(&)[1][2][4]>(h[n])))) continue;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const float x = h[n + i / 4][i % 4];
+          if (x < kTanhLimit) p[n + i / 4][i % 4] = silu_of_half_below_limit(x);
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) h[n][i] = p[n][i];
+    }
+  }
+
   template <int Columns>
   __device__ __forceinline__ void grow_exponents(const WarpgroupScores<Columns>& h, float (&rescale)[2]) {
 #pragma unroll
@@ -142,10 +175,11 @@ struct SoftmaxRows {
     }
   }
 
-  /// Instead of prepare(): with R.
-  static __device__ __forceinline__ float biased(float score, float bias, const AttentionCall& call) {
-    return fmaf(score, call.alpha, bias);
+  /// Instead of prepare(): with R times bias_factor.
+  static __device__ __forceinline__ float biased(float score, float scaled_bias, const AttentionCall& call) {
+    return fmaf(score, call.alpha, scaled_bias);
   }
+  static __device__ __forceinline__ float bias_factor(const AttentionCall&) { return 1; }
 
   /// Scores to probabilities in place. True: O must be multiplied by `rescale`, row by row.
   template <int Columns>

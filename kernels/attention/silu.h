@@ -58,10 +58,53 @@ __device__ __forceinline__ float silu_of_half_exact(float h) {
   return (bounded + bounded) * ptx::rcp_approx(1.0f + ptx::ex2_approx(bounded * kMinusTwoLog2E));
 }
 
+/// The same for h below kTanhLimit, with one special function: e = e^z is less than 0.0025 there, and
+/// z e / (1 + e) = z (e - e^2 + e^3 - ...).
+__device__ __forceinline__ float silu_of_half_below_limit(float h) {
+  constexpr float kTwoLog2E = 2.885390081777927f;
+  const float bounded = ptx::max_nan(h, -1e30f);
+  const float e = ptx::ex2_approx(bounded * kTwoLog2E);
+  return (bounded + bounded) * fmaf(fmaf(e, e, -e), e, e);
+}
+
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
 __device__ __forceinline__ float power_of_two(int exponent) {
   return __int_as_float((exponent + 127) << 23);
+}
+
+/// float16: the power of two of a lane's row in half `half` of its m16 block m. exponents: of the warp's rows.
+__device__ __forceinline__ int row_exponent(const int* exponents, int m, int half) {
+  return exponents[m * 16 + half * 8 + threadIdx.x % 32 / 4];
+}
+
+/// Makes it large enough for numbers below 2^headroom times the power of two in `largest`, of the row's scores in this
+/// lane, and scales the row of O to it. By whole warps; a __syncwarp must follow.
+template <int ValueColumns>
+__device__ __forceinline__ void scale_row(int* exponents, int m, int half, float largest, int headroom,
+                                          float (&o)[ValueColumns][4]) {
+  const int lane = threadIdx.x % 32;
+  largest = fmaxf(largest, __shfl_xor_sync(kWholeWarp, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(kWholeWarp, largest, 2));
+  int& kept = exponents[m * 16 + half * 8 + lane / 4];
+  const int old = kept;
+  const int needed = (__float_as_int(largest) >> 23) - 127 + headroom - 15;
+  const int exponent = needed > old ? needed : old;
+  __syncwarp();  // the four lanes of a row have read before one writes
+  if (lane % 4 == 0) kept = exponent;
+  const float rescale = power_of_two(old - exponent);
+#pragma unroll
+  for (int n = 0; n < ValueColumns; ++n) {
+    o[n][2 * half] *= rescale;
+    o[n][2 * half + 1] *= rescale;
+  }
+}
+
+/// 1 / N of a row of the CTA's tile. used: there is such a row.
+__device__ __forceinline__ float over_divisor_of_row(const AttentionCall& call, const Work& work, int row, bool used) {
+  float scale = call.inverse_divisor;
+  if (call.divisor_rows != nullptr && used) scale = 1.0f / call.divisor_rows[work.first_q + work.first_row + row];
+  return scale;
 }
 
 /// The score function silu in a forward kernel: what a warp keeps for its rows and does to a tile of scores.
@@ -110,7 +153,7 @@ class SiluScore {
     } else {
       scale_rows(h, o);
       body([this](int m, int half, float x) {
-        return silu_of_half_exact(x) * power_of_two(-exponents_[m * 16 + half * 8 + threadIdx.x % 32 / 4]);
+        return silu_of_half_exact(x) * power_of_two(-row_exponent(exponents_, m, half));
       });
     }
   }
@@ -120,17 +163,14 @@ class SiluScore {
 
   /// O is in units of 2^base; silu has no sum.
   __device__ __forceinline__ PartTerms part_terms(int m, int half) const {
-    return {Bfloat16 ? 0.0f : static_cast<float>(exponents_[m * 16 + half * 8 + threadIdx.x % 32 / 4]), 1.0f};
+    return {Bfloat16 ? 0.0f : static_cast<float>(row_exponent(exponents_, m, half)), 1.0f};
   }
 
   /// What a row of O is multiplied with. row: of the CTA's tile; used: there is such a row.
   __device__ __forceinline__ float finish_row(const AttentionCall& call, const Work& work, int m, int half, int row,
                                               bool used) const {
-    float scale = call.inverse_divisor;
-    if (call.divisor_rows != nullptr && used) {
-      scale = 1.0f / call.divisor_rows[work.first_q + work.first_row + row];
-    }
-    return Bfloat16 ? scale : scale * power_of_two(exponents_[m * 16 + half * 8 + threadIdx.x % 32 / 4]);
+    const float scale = over_divisor_of_row(call, work, row, used);
+    return Bfloat16 ? scale : scale * power_of_two(row_exponent(exponents_, m, half));
   }
 
  private:
@@ -138,7 +178,6 @@ class SiluScore {
   template <int Blocks, int Columns, int AllBlocks, int ValueColumns>
   __device__ __forceinline__ void scale_rows(const float (&h)[Blocks][Columns][4],
                                              float (&o)[AllBlocks][ValueColumns][4]) {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int m = 0; m < Blocks; ++m) {
 #pragma unroll
@@ -146,20 +185,7 @@ class SiluScore {
         float largest = 0;
 #pragma unroll
         for (int n = 0; n < Columns; ++n) largest = fmaxf(largest, fmaxf(h[m][n][2 * half], h[m][n][2 * half + 1]));
-        largest = fmaxf(largest, __shfl_xor_sync(kWholeWarp, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(kWholeWarp, largest, 2));
-        int& kept = exponents_[m * 16 + half * 8 + lane / 4];
-        const int old = kept;
-        const int needed = (__float_as_int(largest) >> 23) - 127 + 2 - 15;  // 2 h < 2^(15 + needed)
-        const int exponent = needed > old ? needed : old;
-        __syncwarp();  // the four lanes of a row have read before one writes
-        if (lane % 4 == 0) kept = exponent;
-        const float rescale = power_of_two(old - exponent);
-#pragma unroll
-        for (int n = 0; n < ValueColumns; ++n) {
-          o[m][n][2 * half] *= rescale;
-          o[m][n][2 * half + 1] *= rescale;
-        }
+        scale_row(exponents_, m, half, largest, 2, o[m]);  // 2 h < 2^(15 + exponent)
       }
     }
     __syncwarp();  // every lane may read the exponents

@@ -62,22 +62,14 @@ class SoftmaxScore {
   template <int Blocks, int Columns, int ValueColumns, typename Body>
   __device__ __forceinline__ void activate(const float (&x)[Blocks][Columns][4], float (&o)[AllBlocks][ValueColumns][4],
                                            Body body) {
-    float largest[Blocks][2];
+    // Each lane looks at its own scores: only a base that moves needs the row's maximum.
     bool moves = false;
 #pragma unroll
     for (int m = 0; m < Blocks; ++m) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float most = x[m][0][2 * half];
-#pragma unroll
-        for (int n = 0; n < Columns; ++n) most = fmaxf(most, fmaxf(x[m][n][2 * half], x[m][n][2 * half + 1]));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        largest[m][half] = most * factor_;
-        moves |= largest[m][half] > base_[m][half] + kBaseSlack;
-      }
+      for (int half = 0; half < 2; ++half) moves |= outgrows(m, half, largest_of(x[m], half) * factor_);
     }
-    if (__any_sync(0xffffffffu, moves)) move_bases(largest, o);
+    if (__any_sync(0xffffffffu, moves)) move_bases(x, o);
     float origin[Blocks][2];
 #pragma unroll
     for (int m = 0; m < Blocks; ++m) {
@@ -134,15 +126,29 @@ class SoftmaxScore {
     }
   }
 
-  template <int Blocks, int ValueColumns>
-  __device__ __forceinline__ void move_bases(const float (&largest)[Blocks][2],
+  __device__ __forceinline__ bool outgrows(int m, int half, float largest) const {
+    return largest > base_[m][half] + kBaseSlack;
+  }
+  template <int Columns>
+  static __device__ __forceinline__ float largest_of(const float (&x)[Columns][4], int half) {
+    float most = x[0][2 * half];
+#pragma unroll
+    for (int n = 0; n < Columns; ++n) most = fmaxf(most, fmaxf(x[n][2 * half], x[n][2 * half + 1]));
+    return most;
+  }
+
+  template <int Blocks, int Columns, int ValueColumns>
+  __device__ __forceinline__ void move_bases(const float (&x)[Blocks][Columns][4],
                                              float (&o)[AllBlocks][ValueColumns][4]) {
 #pragma unroll
     for (int m = 0; m < Blocks; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
+        float largest = largest_of(x[m], half);
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2)) * factor_;
         // Each row by itself: a result must not depend on the rows that share its warp.
-        const float moved = largest[m][half] > base_[m][half] + kBaseSlack ? largest[m][half] : base_[m][half];
+        const float moved = outgrows(m, half, largest) ? largest : base_[m][half];
         const float rescale = moved == base_[m][half] ? 1.0f : ptx::ex2_approx(base_[m][half] - moved);
         base_[m][half] = moved;
         sum_[m][half] *= rescale;

@@ -17,7 +17,7 @@ namespace warploom {
 
 /// A row's part of O is in units of 2^base. sum: softmax: of its probabilities, in the same units; silu: not 0. A row
 /// that sees nothing of the chunk has the sum 0, and its part is not written.
-struct PartTerms {
+struct alignas(8) PartTerms {
   float base, sum;
 };
 
@@ -84,7 +84,9 @@ struct SplitCall {
   long long fewest_rows = 1, most_rows = 0;
   int most_queries = 0;
   long long most_split_rows = 0;  ///< more than the call says there are: such a sequence has one chunk
-  int queries_at_once = 1;        ///< combine: query rows of a sequence that have a CTA of their own
+  int queries_at_once = 1;        ///< combine: query rows of a sequence that are in the grid
+  int rows_of_cta = 1;            ///< combine: query rows, each with one head, of a CTA; at most its warps
+  long long combined_rows = 0;    ///< combine: those of the grid
 };
 
 /// The parts of one sequence and head, or packed group of heads.

@@ -69,7 +69,7 @@ __device__ __forceinline__ void store_pair(T* to, float2 x, bool second) {
 
 /// What the product is multiplied by: alpha, and the scales of 8-bit operands, which are read here, on the device.
 template <GemmConfig Config>
-__device__ __forceinline__ float product_scale(const GemmParams& p) {
+__device__ __forceinline__ float product_scale(const GemmEnds& p) {
   float scale = p.alpha;
   if constexpr (Config.input == GemmType::float8_e4m3) {
     if (p.scale_a != nullptr) scale *= __ldg(p.scale_a);
@@ -80,7 +80,7 @@ __device__ __forceinline__ float product_scale(const GemmParams& p) {
 
 /// Two neighbours of the bias, from `column` on; 0 outside D.
 template <typename Bias>
-__device__ __forceinline__ uint32 bias_pair(const GemmParams& p, int column) {
+__device__ __forceinline__ uint32 bias_pair(const GemmEnds& p, int column) {
   const unsigned short* from = static_cast<const unsigned short*>(p.bias) + column;
   if (column + 1 < p.columns) return *reinterpret_cast<const uint32*>(from);
   return column < p.columns ? *from : 0;
@@ -94,7 +94,7 @@ struct BiasColumns {
   uint32 pairs[kAhead ? Config.tile_columns / 8 : 1];
   int first;
 
-  __device__ __forceinline__ void load(const GemmParams& p, int tile_column) {
+  __device__ __forceinline__ void load(const GemmEnds& p, int tile_column) {
     first = tile_column + static_cast<int>(threadIdx.x) % 4 * 2;
     if constexpr (kAhead) {
 #pragma unroll
@@ -102,7 +102,7 @@ struct BiasColumns {
     }
   }
   /// Of the thread's columns in group `i` of eight; a constant.
-  __device__ __forceinline__ float2 at(const GemmParams& p, int i) const {
+  __device__ __forceinline__ float2 at(const GemmEnds& p, int i) const {
     if constexpr (kAhead) return ptx::unpack<Bias>(pairs[i]);
     if constexpr (Config.bias) return ptx::unpack<Bias>(bias_pair<Bias>(p, first + 8 * i));
     return {0, 0};
@@ -122,7 +122,7 @@ __device__ __forceinline__ float2 silu_of_halves_exact(float2 h) {
 /// In place, `Count` accumulators from d[first] on, a constant after unrolling: act(alpha x + bias). silu is taken by
 /// tanh where no value of the warp's is below -6, and exactly else and for float outputs (attention/silu.h says why).
 template <GemmConfig Config, int Count, typename Bias, int All>
-__device__ __forceinline__ void activate(const GemmParams& p, const BiasColumns<Config, Bias>& bias, int first,
+__device__ __forceinline__ void activate(const GemmEnds& p, const BiasColumns<Config, Bias>& bias, int first,
                                          float (&d)[All]) {
   constexpr float kScale = Config.silu ? 0.5f : 1.0f;
   const float alpha = product_scale<Config>(p) * kScale;
@@ -156,7 +156,7 @@ __device__ __forceinline__ void activate(const GemmParams& p, const BiasColumns<
 
 /// Two neighbouring values, finished and stored at (row, column) of a batch. `column` is even.
 template <GemmConfig Config, typename Out>
-__device__ __forceinline__ void finish_pair(const GemmParams& p, int batch, int row, int column, float2 y) {
+__device__ __forceinline__ void finish_pair(const GemmEnds& p, int batch, int row, int column, float2 y) {
   if (row >= p.rows || column >= p.columns) return;
   const bool second = column + 1 < p.columns;
   if constexpr (Config.residual) {
@@ -170,7 +170,7 @@ __device__ __forceinline__ void finish_pair(const GemmParams& p, int batch, int 
 
 /// Two neighbouring sums, activated, finished and stored.
 template <GemmConfig Config, typename Bias, typename Out>
-__device__ __forceinline__ void finish_sum(const GemmParams& p, int batch, int row, int column, float2 sum) {
+__device__ __forceinline__ void finish_sum(const GemmEnds& p, int batch, int row, int column, float2 sum) {
   float2 bias{0, 0};
   if constexpr (Config.bias) bias = ptx::unpack<Bias>(bias_pair<Bias>(p, column));
   const float alpha = product_scale<Config>(p);

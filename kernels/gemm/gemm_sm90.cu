@@ -42,10 +42,12 @@ constexpr pipeline::Turns kTurns{kConfig.consumers, 0};
 constexpr int kFirstConsumerBarrier = pipeline::kFirstTurnId + kConfig.consumers;
 constexpr int kAllConsumersBarrier = kFirstConsumerBarrier + kConfig.consumers;
 static_assert(kConfig.stages >= pipeline::kOverlappedStages);
-static_assert(kConsumerRows % 64 == 0 && kConfig.tile_columns % 64 == 0 && kConfig.tile_columns <= 256);
+static_assert(kConsumerRows % 64 == 0 && kConfig.tile_columns % (gemm_staged(kConfig) ? 64 : 16) == 0 &&
+              kConfig.tile_columns <= 256);
 static_assert(!gemm_staged(kConfig) || (kConfig.output != GemmType::float32 && kConfig.split == 1));
 static_assert(kConfig.multicast == 1 || kConfig.split == 1);
 static_assert(!kConfig.ping_pong || kConfig.split == 1);
+static_assert(!kConfig.shares_a || (kConfig.multicast > 1 && !gemm_staged(kConfig)));
 
 /// What every role knows: the CTA's tiles, and where its barriers are.
 struct Role : trace::Pen<kConfig.trace> {
@@ -73,49 +75,75 @@ struct Role : trace::Pen<kConfig.trace> {
     return p.steps / kConfig.split * rank + (rank < more ? rank : more);
   }
   __device__ __forceinline__ int row() const {
-    return (tile.row * kConfig.multicast + (kConfig.multicast > 1 ? rank : 0)) * kConfig.tile_rows;
+    constexpr int kRows = gemm_cluster_rows(kConfig);
+    return (tile.row * kRows + (kRows > 1 ? rank : 0)) * kConfig.tile_rows;
   }
-  __device__ __forceinline__ int column() const { return tile.column * kConfig.tile_columns; }
+  __device__ __forceinline__ int column() const {
+    constexpr int kColumns = gemm_cluster_columns(kConfig);
+    return (tile.column * kColumns + (kColumns > 1 ? rank : 0)) * kConfig.tile_columns;
+  }
 
-  __device__ __forceinline__ void wait(int mbarrier, int phase) const {
-    if (mbarrier < kRing.first_empty) {
-      mark_step(trace::Mark::wait_full, 0, filling_of(mbarrier, phase));
-    } else {
-      mark(trace::Mark::wait_empty, 0, filling_of(mbarrier, phase));
-    }
+  __device__ __forceinline__ void wait_for(int mbarrier, int phase) const {
     ptx::mbarrier_wait(barrier(mbarrier), static_cast<uint32>(phase) & 1u);
-  }
-  /// Which filling of the ring a wait for a phase of one of its barriers is about.
-  __device__ static __forceinline__ uint32 filling_of(int mbarrier, int phase) {
-    return mbarrier < kRing.first_empty ? phase * kConfig.stages + mbarrier
-                                        : (phase + 1) * kConfig.stages + mbarrier - kRing.first_empty;
   }
 };
 
+/// Which filling of the ring a wait for a phase of a full barrier is about.
+__device__ __forceinline__ uint32 filling_of(int mbarrier, int phase) {
+  return phase * kConfig.stages + mbarrier - kRing.first_full;
+}
+
 struct Producer : Role {
   int k = 0;
+  int begin_k = 0, end_k = 0;  ///< where CTAs begin at different columns: of the tile
 
+  __device__ __forceinline__ void wait(int mbarrier, int phase) const {
+    mark(trace::Mark::wait_empty, 0, (phase + 1) * kConfig.stages + mbarrier - kRing.first_empty);
+    wait_for(mbarrier, phase);
+  }
   __device__ __forceinline__ int steps(int of_tile) {
+    const int steps = Role::steps(of_tile);
     k = p.first_k + first_step() * kDepth;
-    return Role::steps(of_tile);
+    if constexpr (kConfig.shares_a) {
+      begin_k = k;
+      end_k = k + steps * kDepth;
+      k += static_cast<int>(static_cast<unsigned>(tile.column) * steps / p.schedule.column_tiles) * kDepth;
+    }
+    return steps;
   }
   __device__ __forceinline__ void expect(int mbarrier, int, int) const {
-    ptx::mbarrier_arrive_expect_tx(barrier(mbarrier), kMap.slot_bytes);
+    ptx::mbarrier_arrive_expect_tx(barrier(mbarrier), p.slot_loads);
   }
   __device__ __forceinline__ void load(int slot, int use, int mbarrier, int) {
     mark(trace::Mark::load, 0, use);
-    const uint32 a = base + kMap.slot + slot * kMap.slot_bytes;
-    const uint32 b = a + kMap.a_bytes;
-    ptx::tma_load(&p.a, a, barrier(mbarrier), {k, row(), tile.batch * p.a_batch});
-    if constexpr (kConfig.multicast == 1) {
-      ptx::tma_load(&p.b, b, barrier(mbarrier), {k, column(), tile.batch * p.b_batch});
-    } else {
-      // Each CTA of the cluster loads its share of B's rows for all of them.
-      constexpr int kShare = kConfig.tile_columns / kConfig.multicast;
-      ptx::tma_load_multicast(&p.b, b + rank * kShare * geometry::kPanelRowBytes, barrier(mbarrier),
-                              (1 << kConfig.multicast) - 1, {k, column() + rank * kShare, tile.batch * p.b_batch});
+    const uint32 slot_a = base + kMap.slot + slot * kMap.slot_bytes;
+#pragma unroll
+    for (int panel = 0; panel < kConfig.panels; ++panel) {
+      const uint32 a = slot_a + panel * kConfig.tile_rows * geometry::kPanelRowBytes;
+      const uint32 b = slot_a + kMap.a_bytes + panel * kConfig.tile_columns * geometry::kPanelRowBytes;
+      load_panel(a, b, barrier(mbarrier), k + panel * (kDepth / kConfig.panels));
     }
     k += kDepth;
+    if constexpr (kConfig.shares_a) {
+      if (k == end_k) k = begin_k;
+    }
+  }
+  /// Each CTA of a multicasting cluster loads its share of one operand for all of them.
+  __device__ __forceinline__ void load_panel(uint32 a, uint32 b, uint32 full, int from) const {
+    constexpr unsigned short kAll = (1 << kConfig.multicast) - 1;
+    if constexpr (kConfig.shares_a) {
+      ptx::tma_load_multicast(&p.a, a + rank * p.share * geometry::kPanelRowBytes, full, kAll,
+                              {from, row() + rank * p.share, tile.batch * p.a_batch});
+    } else {
+      ptx::tma_load(&p.a, a, full, {from, row(), tile.batch * p.a_batch});
+    }
+    if constexpr (kConfig.multicast == 1 || kConfig.shares_a) {
+      ptx::tma_load(&p.b, b, full, {from, column(), tile.batch * p.b_batch});
+    } else {
+      constexpr int kShare = gemm_loaded_columns(kConfig);
+      ptx::tma_load_multicast(&p.b, b + rank * kShare * geometry::kPanelRowBytes, full, kAll,
+                              {from, column() + rank * kShare, tile.batch * p.b_batch});
+    }
   }
 };
 
@@ -127,6 +155,10 @@ struct Consumer : Role {
   float sums[kBlocks][kAccumulators];  ///< of the slots before, where they are promoted
   BiasColumns<kConfig, Bias> bias;
 
+  __device__ __forceinline__ void wait(int mbarrier, int phase) const {
+    mark_step(trace::Mark::wait_full, 0, filling_of(mbarrier, phase));
+    wait_for(mbarrier, phase);
+  }
   __device__ __forceinline__ Staging staging() const {
     return {base + kMap.staging + who * kMap.staging_bytes, barrier(kResidualBarrier + who),
             kFirstConsumerBarrier + who};
@@ -164,12 +196,13 @@ struct Consumer : Role {
     if constexpr (kPromotes) promote();
     ptx::wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < kDepth; k += kDepth / 4) {
+    for (int k = 0; k < kDepth; k += kDepth / kConfig.panels / 4) {
       const uint32 step = geometry::k_major_step(kConfig.tile_rows, k, sizeof(In));
+      const uint32 step_b = geometry::k_major_step(kConfig.tile_columns, k, sizeof(In));
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         constexpr uint32 kBlockStep = 64 * geometry::kPanelRowBytes / geometry::kChunkBytes;
-        ptx::wgmma_ss<In, kConfig.tile_columns>(d[block], a_low + step + block * kBlockStep, b_low + step,
+        ptx::wgmma_ss<In, kConfig.tile_columns>(d[block], a_low + step + block * kBlockStep, b_low + step_b,
                                                 k == 0 ? accumulate : 1);
       }
     }
@@ -205,6 +238,7 @@ struct Consumer : Role {
   __device__ __forceinline__ void sync(int turn) const {
     mark(trace::Mark::turn);
     ptx::named_barrier_sync(pipeline::kFirstTurnId + turn, 2 * pipeline::kWarpgroup);
+    settle_marks(barrier(kRing.first_full));
   }
   __device__ __forceinline__ void signal(int turn) const {
     ptx::named_barrier_arrive(pipeline::kFirstTurnId + turn, 2 * pipeline::kWarpgroup);
@@ -256,6 +290,18 @@ struct Consumer : Role {
   }
 };
 
+/// All tiles of a consumer.
+__device__ __forceinline__ void consume_all(Consumer& consumer, const pipeline::Ring& ring,
+                                            const pipeline::Turns& turns) {
+  if constexpr (kConfig.ping_pong) {
+    pipeline::consume_by_turns<kOverlaps>(consumer, ring, turns, consumer.who);
+  } else {
+    pipeline::consume_cooperatively<kOverlaps>(consumer, ring);
+  }
+  // The stores read shared memory, which is the next CTA's once this one has ended.
+  if (gemm_staged(kConfig) && threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
+}
+
 /// A warp that only looks, so that a trace knows when loads land and no consumer has to say so. It takes no part in the
 /// protocol: a slot is filled again hundreds of cycles after it has landed, and should the watcher miss that, it gives
 /// up after a while.
@@ -294,7 +340,9 @@ extern "C" __global__ void __cluster_dims__(warploom::kCluster, 1, 1)
         gemm(const __grid_constant__ warploom::GemmParams params) {
   using namespace warploom;
   extern __shared__ __align__(1024) unsigned char shared[];
-  const uint32 base = ptx::shared_address(shared);
+  uint32 base = ptx::shared_address(shared);
+  // With marks between its uses the compiler computes it anew in every step, from a register that is slow to read.
+  if constexpr (kConfig.trace != trace::Level::off) base = ptx::in_register(static_cast<int>(base));
   const int rank = kCluster > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   // Copies that have an address: a constant of the file has none on the device.
@@ -315,28 +363,36 @@ extern "C" __global__ void __cluster_dims__(warploom::kCluster, 1, 1)
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_dec<40>();
     if (threadIdx.x / 32 == 0 && ptx::elect_one()) {
-      Producer producer{{{}, params, base, rank}};
-      producer.start_trace(params.sheet, 0, true);
+      if constexpr (kConfig.trace != trace::Level::off) {
+        if (!trace::records(params.sheet)) {
+          Producer quiet{{{params.sheet, false}, params, base, rank}};
+          pipeline::produce_steps(quiet, ring, false);
+          return;
+        }
+      }
+      Producer producer{{{params.sheet}, params, base, rank}};
+      producer.start_trace(0, true);
       pipeline::produce_steps(producer, ring, false);
-      producer.finish_trace(params.sheet, 0);
+      producer.finish_trace(0);
     }
-    if (kConfig.trace != trace::Level::off && threadIdx.x == 32) {
-      Watcher watcher{{{}, params, base, rank}};
-      watcher.start_trace(params.sheet, kConfig.consumers + 1, true);
+    if (kConfig.trace != trace::Level::off && threadIdx.x == 32 && trace::records(params.sheet)) {
+      Watcher watcher{{{params.sheet}, params, base, rank}};
+      watcher.start_trace(kConfig.consumers + 1, true);
       pipeline::consume_steps(watcher, ring);
-      watcher.finish_trace(params.sheet, kConfig.consumers + 1);
+      watcher.finish_trace(kConfig.consumers + 1);
     }
   } else {
     if constexpr (kConfig.consumers == 2) ptx::setmaxnreg_inc<232>();
-    Consumer consumer{{{}, params, base, rank}, warpgroup - 1};
-    consumer.start_trace(params.sheet, warpgroup, threadIdx.x % 128 == 0);
-    if constexpr (kConfig.ping_pong) {
-      pipeline::consume_by_turns<kOverlaps>(consumer, ring, turns, warpgroup - 1);
-    } else {
-      pipeline::consume_cooperatively<kOverlaps>(consumer, ring);
+    if constexpr (kConfig.trace != trace::Level::off) {
+      if (!trace::records(params.sheet)) {
+        Consumer quiet{{{params.sheet, false}, params, base, rank}, warpgroup - 1};
+        consume_all(quiet, ring, turns);
+        return;
+      }
     }
-    consumer.finish_trace(params.sheet, warpgroup);
-    // The stores read shared memory, which is the next CTA's once this one has ended.
-    if (gemm_staged(kConfig) && threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
+    Consumer consumer{{{params.sheet}, params, base, rank}, warpgroup - 1};
+    consumer.start_trace(warpgroup, threadIdx.x % 128 == 0);
+    consume_all(consumer, ring, turns);
+    consumer.finish_trace(warpgroup);
   }
 }

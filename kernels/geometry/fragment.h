@@ -43,13 +43,24 @@ WARPLOOM_HD constexpr Element accumulator_element(int thread, int index) {
   return {thread / 32 * 16 + e.row, index / 4 * 8 + e.column};
 }
 
-/// The row of a 16x16 block whose 16 bytes a lane addresses in ldmatrix.x4, and the chunk (0 or 1) of that row: the
-/// four 8x8 blocks arrive in the order of A's registers.
-WARPLOOM_HD constexpr int ldmatrix_row(int lane) {
-  return lane % 16;
+/// The order in which ldmatrix.x4 brings the four 8x8 blocks of a 16x16 block. An mma wants the registers of an operand
+/// side by side; in the wrong order each of them is moved, one more instruction a register.
+enum class BlockOrder {
+  a,  ///< (0,0) (1,0) (0,1) (1,1): A's registers. Transposed: B of columns 0..7, then of 8..15
+  b,  ///< (0,0) (0,1) (1,0) (1,1): 16 rows of B as (n, k), n8 by n8. Transposed: A's registers
+};
+
+/// The row of a 16x16 block whose 16 bytes a lane addresses in ldmatrix.x4, and the chunk (0 or 1) of that row.
+WARPLOOM_HD constexpr int ldmatrix_row(int lane, BlockOrder order = BlockOrder::a) {
+  return order == BlockOrder::a ? lane % 16 : lane % 8 + lane / 16 * 8;
 }
-WARPLOOM_HD constexpr int ldmatrix_chunk(int lane) {
-  return lane / 16;
+WARPLOOM_HD constexpr int ldmatrix_chunk(int lane, BlockOrder order = BlockOrder::a) {
+  return order == BlockOrder::a ? lane / 16 : lane / 8 % 2;
+}
+
+/// The register of 16 rows of B, as (n, k), that is operand register k of mma n.
+WARPLOOM_HD constexpr int b_register(BlockOrder order, int n, int k) {
+  return order == BlockOrder::a ? n + 2 * k : 2 * n + k;
 }
 
 }  // namespace warploom::geometry

@@ -26,6 +26,15 @@ WARPLOOM_HD constexpr int swizzled_offset(int rows, int row, int chunk) {
   return (panel * rows + row) * kPanelRowBytes + swizzled_chunk(row, chunk % kPanelChunks) * kChunkBytes;
 }
 
+/// Where a thread's first chunk of a copy lies in a panel: eight neighbours take a row. Its next ones are a multiple of
+/// eight rows further on, where the swizzle is the same.
+struct CopyPlace {
+  int row = 0, chunk = 0;
+};
+WARPLOOM_HD constexpr CopyPlace copy_place(unsigned thread) {
+  return {static_cast<int>(thread / kPanelChunks), static_cast<int>(thread % kPanelChunks)};
+}
+
 WARPLOOM_HD constexpr int panels_of(int columns) {
   return (columns + kPanelColumns - 1) / kPanelColumns;
 }

@@ -252,6 +252,8 @@ struct HopperRings {
   Ring items;
   AttentionRings tiles;
   int begun[4] = {};  ///< mbarriers, one an item slot: the loader has come to the item
+  Ring bias;          ///< of R, where warps of their own bring it: slots beside those of K, under the same barriers
+  bool brings_bias = false;
 };
 
 /// Whether Q has a slot for the next item. Then the next item's first product runs beside this one's last.
@@ -260,17 +262,18 @@ WARPLOOM_HD constexpr bool crosses_items(const HopperRings& rings) {
 }
 
 /// The scheduler takes an item only when the loader has come to the one before, or when what the loader has not come to
-/// is little: few steps, and fewer items than slots. The end is an item without rows.
+/// is little: few steps, none before the last items, and fewer items than slots. The end is an item without rows.
 template <class Actor>
 WARPLOOM_HD constexpr void schedule_hopper(Actor& scheduler, const HopperRings& rings) {
-  constexpr int kAheadSteps = 3;
+  constexpr int kAheadSteps = 3, kLastItems = 2;
   Cursor item_at, query_at;
   int begun = 0, ahead = 0;  // the first item not known to be begun; steps of the items from there on
   for (int tile = 0; scheduler.has_tile(tile); ++tile) {
     store(scheduler, rings.items, item_at);
     fill(scheduler, rings.tiles.queries, query_at);
     ahead += scheduler.steps(tile);
-    for (; ahead > kAheadSteps || tile + 1 - begun >= rings.items.stages; ++begun) {
+    const int most_ahead = scheduler.has_tile(tile + kLastItems) ? kAheadSteps : 0;
+    for (; ahead > most_ahead || tile + 1 - begun >= rings.items.stages; ++begun) {
       scheduler.wait(rings.begun[begun % rings.items.stages], begun / rings.items.stages);
       ahead -= scheduler.steps(begun);
     }
@@ -322,6 +325,31 @@ WARPLOOM_HD constexpr void load_hopper(Actor& loader, const HopperRings& rings) 
   release(loader, rings.items, item_at);
 }
 
+/// What brings R walks the items as the loader does: number `who` of `bringers`, which take turns with the key tiles.
+template <class Actor>
+WARPLOOM_HD constexpr void bring_hopper_bias(Actor& bringer, const HopperRings& rings, int who, int bringers) {
+  Cursor item_at, at;
+  int passed = 0;
+  const auto bring = [&](bool stores) {
+    if (passed++ % bringers != who) {
+      at.advance(rings.bias);
+    } else if (stores) {
+      store(bringer, rings.bias, at);
+    } else {
+      fill_nothing(bringer, rings.bias, at);
+    }
+  };
+  for (int tile = 0;; ++tile) {
+    wait_full(bringer, rings.items, item_at);
+    const bool is_end = !bringer.has_tile(tile);
+    const int steps = is_end ? 0 : bringer.steps(tile);
+    for (int j = 0; j < steps; ++j) bring(true);
+    if (steps == 0) bring(false);
+    release(bringer, rings.items, item_at);
+    if (is_end) break;
+  }
+}
+
 template <class Actor>
 WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& rings, const Turns& turns, int who) {
   const Ring &queries = rings.tiles.queries, &keys = rings.tiles.keys, &values = rings.tiles.values;
@@ -360,6 +388,10 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
         begin_read(consumer, values, at.values);
       }
       pass_turn(consumer, turns, who);
+      if (sees && rings.brings_bias) {
+        begin_read(consumer, rings.bias, at.keys);
+        end_read(consumer, rings.bias, at.keys);
+      }
       if (sees) end_read(consumer, keys, at.keys);
       release(consumer, keys, at.keys);
       if (last) {
@@ -399,17 +431,30 @@ WARPLOOM_HD constexpr void consume_hopper(Actor& consumer, const HopperRings& ri
   close_turns(consumer, turns, who, 0);
 }
 
-WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_stages) {
+WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_stages, int bias_bringers = 0) {
   Protocol p(n);
   HopperRings rings;
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 4, n.consumers + 1);
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 4, n.consumers + 1 + bias_bringers);
   rings.tiles = add_attention_rings(p, query_stages);
+  rings.brings_bias = bias_bringers > 0;
+  if (rings.brings_bias) {
+    rings.bias = rings.tiles.keys;
+    rings.bias.first_slot = p.num_slots;
+    for (int stage = 0; stage < n.stages; ++stage) {
+      p.add_slot({"R", stage});
+      p.mbarriers[rings.bias.first_full + stage].arrivals = 2;
+    }
+  }
   for (int slot = 0; slot < rings.items.stages; ++slot) rings.begun[slot] = p.add_mbarrier({"begun", slot}, 1);
   const Turns turns = add_turns(p, n.consumers);
   Recorder scheduler = p.add_role({"scheduler"}, kWarp);
   schedule_hopper(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
   load_hopper(loader, rings);
+  for (int who = 0; who < bias_bringers; ++who) {
+    Recorder bringer = p.add_role({"bias", who}, kWarp);
+    bring_hopper_bias(bringer, rings, who, bias_bringers);
+  }
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
     consume_hopper(consumer, rings, turns, c);
@@ -419,6 +464,23 @@ WARPLOOM_HD constexpr Protocol hopper_attention_with(const Sizes& n, int query_s
 
 WARPLOOM_HD constexpr Protocol hopper_attention(const Sizes& n) {
   return hopper_attention_with(n, 2);
+}
+
+/// No tile with a bias has more than three consumers, and they are alike.
+WARPLOOM_HD constexpr Protocol hopper_attention_biased(Sizes n, int bringers) {
+  if (n.consumers > 3) n.consumers = 3;
+  return hopper_attention_with(n, 2, bringers);
+}
+/// With what brings R beside the keys. (Two warps copy, each its half of a tile in the same way.)
+WARPLOOM_HD constexpr Protocol hopper_attention_bias(const Sizes& n) {
+  return hopper_attention_biased(n, 1);
+}
+/// With two that take turns with the key tiles, as for a bucketed bias. With an odd number of slots each would miss
+/// every other phase of a slot, and a parity does not tell so.
+WARPLOOM_HD constexpr Protocol hopper_attention_bias_turns(const Sizes& given) {
+  Sizes n = given;
+  n.stages += n.stages % 2;
+  return hopper_attention_biased(n, 2);
 }
 
 /// Heads so wide that shared memory holds one Q.

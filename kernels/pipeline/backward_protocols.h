@@ -13,13 +13,14 @@ struct ScoreRing {
   static constexpr int kTiles = 2;
 };
 
-WARPLOOM_HD constexpr ScoreRing add_score_ring(Protocol& p, int consumers) {
+/// stored: a warp that stores them reads them too.
+WARPLOOM_HD constexpr ScoreRing add_score_ring(Protocol& p, int consumers, bool stored) {
   const ScoreRing ring{p.num_slots, p.num_mbarriers, p.num_mbarriers + ScoreRing::kTiles, consumers};
   for (int tile = 0; tile < ScoreRing::kTiles; ++tile) {
     for (int part = 0; part < consumers; ++part) p.add_slot({"dS", tile, part});
   }
   for (int tile = 0; tile < ScoreRing::kTiles; ++tile) p.add_mbarrier({"dS_full", tile}, consumers);
-  for (int tile = 0; tile < ScoreRing::kTiles; ++tile) p.add_mbarrier({"dS_empty", tile}, consumers);
+  for (int tile = 0; tile < ScoreRing::kTiles; ++tile) p.add_mbarrier({"dS_empty", tile}, consumers + stored);
   return ring;
 }
 
@@ -46,6 +47,7 @@ WARPLOOM_HD constexpr void read_scores(Actor& consumer, const ScoreRing& ring, i
 /// have read what the loader tells about its rows.
 struct TileRing {
   int stages = 0, first_slot = 0, first_full = 0, first_free = 0;
+  int first_tables = -1;  ///< slots of what another warp lays out beside a tile; -1: nobody does
 };
 
 /// A role's place in it.
@@ -56,13 +58,15 @@ struct TileCursor {
   WARPLOOM_HD constexpr int round(const TileRing& ring) const { return passed / ring.stages; }
 };
 
-WARPLOOM_HD constexpr TileRing add_tile_ring(Protocol& p, int stages, int consumers) {
-  const TileRing ring{stages, p.num_slots, p.num_mbarriers, p.num_named};
+WARPLOOM_HD constexpr TileRing add_tile_ring(Protocol& p, int stages, int consumers, bool tables) {
+  TileRing ring{stages, p.num_slots, p.num_mbarriers, p.num_named};
   for (int s = 0; s < stages; ++s) {
     p.add_slot({"tile", s});
-    p.add_mbarrier({"tile_full", s}, 1);
-    p.add_named_barrier({"tile_free", s}, consumers * kWarpgroup + kWarp, kFirstStageId + s);
+    p.add_mbarrier({"tile_full", s}, 1 + tables);
+    p.add_named_barrier({"tile_free", s}, consumers * kWarpgroup + (1 + tables) * kWarp, kFirstStageId + s);
   }
+  if (tables) ring.first_tables = p.num_slots;
+  for (int s = 0; s < stages && tables; ++s) p.add_slot({"tables", s});
   return ring;
 }
 
@@ -85,10 +89,20 @@ WARPLOOM_HD constexpr void fill(Actor& loader, const TileRing& ring, TileCursor&
   ++at.passed;
 }
 
+/// What another warp lays out of a bias's tables beside the tile, or only its word that it has come so far.
+template <class Actor>
+WARPLOOM_HD constexpr void lay_out(Actor& warp, const TileRing& ring, TileCursor& at, bool is_tile) {
+  wait_free(warp, ring, at);
+  if (is_tile) warp.write(ring.first_tables + at.stage(ring), at.passed);
+  warp.arrive(ring.first_full + at.stage(ring), at.round(ring));
+  ++at.passed;
+}
+
 struct BackwardRings {
   Ring items, keys;
   TileRing tiles;
   int request = 0;  ///< mbarrier: the loader has come to the last item
+  int clear = -1;   ///< mbarriers, one an item slot: the sums for dQ that the item adds to are clear; -1: none
   ScoreRing scores;
   bool overlaps = false;  ///< dQ of the step before is read while the products with this step's tile run
   Turns turns;            ///< in which consumers begin their tiles; none unless there are some
@@ -150,13 +164,16 @@ WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings
         if (j > 0) wait_tile();
         take_turn(consumer, rings.turns, who);
         consumer.read_begin(tiles.first_slot + at.stage(tiles), at.passed);
+        if (tiles.first_tables >= 0) consumer.read_begin(tiles.first_tables + at.stage(tiles), at.passed);
         pass_turn(consumer, rings.turns, who);
         consumer.activate(j);
         write_scores(consumer, rings.scores, step, who);
         if (rings.overlaps && j > 0) read_scores(consumer, rings.scores, step - 1);
         consumer.read_end_older(tiles.first_slot + at.stage(tiles), at.passed);
+        if (tiles.first_tables >= 0) consumer.read_end_older(tiles.first_tables + at.stage(tiles), at.passed);
         release_tile();
         if (!rings.overlaps && j > 0) read_scores(consumer, rings.scores, step - 1);
+        if (rings.clear >= 0 && j == 0) consumer.wait(rings.clear + item_at.slot, item_at.round);  // dQ's next
         ++step;
       }
       read_scores(consumer, rings.scores, step - 1);
@@ -180,24 +197,88 @@ WARPLOOM_HD constexpr void clear_gradient(Actor& clearer, const BackwardRings& r
   }
 }
 
-WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears, bool overlaps, bool in_turns) {
+/// The warp that stores the score tiles, which are those of a bias's gradient.
+template <class Actor>
+WARPLOOM_HD constexpr void store_gradient(Actor& storer, const BackwardRings& rings) {
+  Cursor at;
+  int step = 0;  // over all items
+  for (int item = 0;; ++item) {
+    wait_full(storer, rings.items, at);
+    if (!storer.has_tile(item)) break;
+    for (int j = 0; j < storer.steps(item); ++j, ++step) read_scores(storer, rings.scores, step);
+    release(storer, rings.items, at);
+  }
+}
+
+/// The warp that lays out what tiles need of a bias's tables.
+template <class Actor>
+WARPLOOM_HD constexpr void lay_out_tables(Actor& warp, const BackwardRings& rings) {
+  Cursor item_at;
+  TileCursor at;
+  for (int item = 0;; ++item) {
+    wait_full(warp, rings.items, item_at);
+    if (!warp.has_tile(item)) break;
+    for (int j = 0; j < warp.steps(item); ++j) lay_out(warp, rings.tiles, at, true);
+    if (warp.steps(item) == 0) lay_out(warp, rings.tiles, at, false);
+    release(warp, rings.items, item_at);
+  }
+  for (int stage = 0; stage < rings.tiles.stages; ++stage, ++at.passed) wait_free(warp, rings.tiles, at);
+}
+
+/// The warp that keeps the sums for dQ: it says of each item that they are clear, and counts the items that all roles
+/// are done with, one late.
+template <class Actor>
+WARPLOOM_HD constexpr void keep_sums(Actor& keeper, const BackwardRings& rings) {
+  Cursor at, before;
+  for (int item = 0;; ++item) {
+    wait_full(keeper, rings.items, at);
+    const bool is_end = !keeper.has_tile(item);
+    if (!is_end) {
+      keeper.arrive(rings.clear + at.slot, at.round);
+      release(keeper, rings.items, at);
+    }
+    if (item > 0) {
+      keeper.wait(rings.items.first_empty + before.slot, before.round);
+      before.advance(rings.items);
+    }
+    if (is_end) break;
+  }
+}
+
+/// Who beside scheduler, loader and consumers reads items. writers: the clearer and the storer of a gradient.
+enum class Others { none, writers, keeper, tables };
+
+WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, Others others, bool overlaps, bool in_turns) {
   Protocol p(n);
   BackwardRings rings;
   rings.overlaps = overlaps;
   if (in_turns) rings.turns = add_turns(p, n.consumers, kFirstBackwardTurnId);
-  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, n.consumers + 1 + clears);
+  const int readers = n.consumers + 1 + (others == Others::none ? 0 : others == Others::writers ? 2 : 1);
+  rings.items = add_ring(p, "item", "item_full", "item_empty", 2, readers);
   rings.keys = add_ring(p, "KV", "KV_full", "KV_empty", 1, n.consumers);
-  rings.tiles = add_tile_ring(p, n.stages, n.consumers);
+  rings.tiles = add_tile_ring(p, n.stages, n.consumers, others == Others::tables);
   rings.request = p.num_mbarriers;
   p.add_mbarrier({"request"}, 1);
-  rings.scores = add_score_ring(p, n.consumers);
+  if (others == Others::keeper) {
+    rings.clear = p.num_mbarriers;
+    for (int slot = 0; slot < rings.items.stages; ++slot) p.add_mbarrier({"clear", slot}, 1);
+  }
+  rings.scores = add_score_ring(p, n.consumers, others == Others::writers);
   Recorder scheduler = p.add_role({"scheduler"}, kWarp);
   schedule_backward(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
   load_backward(loader, rings);
-  if (clears) {
+  if (others == Others::writers) {
     Recorder clearer = p.add_role({"clearer"}, kWarp);
     clear_gradient(clearer, rings);
+    Recorder storer = p.add_role({"storer"}, kWarp);
+    store_gradient(storer, rings);
+  } else if (others == Others::tables) {
+    Recorder tables = p.add_role({"tables"}, kWarp);
+    lay_out_tables(tables, rings);
+  } else if (others == Others::keeper) {
+    Recorder keeper = p.add_role({"keeper"}, kWarp);
+    keep_sums(keeper, rings);
   }
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
@@ -206,24 +287,35 @@ WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, bool clears, bo
   return p;
 }
 
+/// dQ's sums cleared and converted beside the products.
 WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
-  return describe_backward(n, /*clears=*/false, /*overlaps=*/true, /*in_turns=*/false);
+  return describe_backward(n, Others::keeper, /*overlaps=*/true, /*in_turns=*/false);
 }
 
 /// Tiles of 128 queries.
 WARPLOOM_HD constexpr Protocol hopper_backward_turns(const Sizes& n) {
-  return describe_backward(n, /*clears=*/false, /*overlaps=*/true, /*in_turns=*/true);
+  return describe_backward(n, Others::keeper, /*overlaps=*/true, /*in_turns=*/true);
 }
 
 /// float16.
 WARPLOOM_HD constexpr Protocol hopper_backward_one_by_one(const Sizes& n) {
-  return describe_backward(n, /*clears=*/false, /*overlaps=*/false, /*in_turns=*/false);
+  return describe_backward(n, Others::keeper, /*overlaps=*/false, /*in_turns=*/false);
 }
 
-/// With a bias and its gradient: R comes with its tile of Q and dO, and a consumer's part of dS, which is the
-/// gradient's too, is stored by TMA where dQ reads it, and read before the score tile is released.
+/// The sums cleared before the kernel: beside a bias without a gradient.
+WARPLOOM_HD constexpr Protocol hopper_backward_cleared(const Sizes& n) {
+  return describe_backward(n, Others::none, /*overlaps=*/true, /*in_turns=*/false);
+}
+
+/// With a bias and its gradient: R comes with its tile of Q and dO, and dS, which is the gradient's too, is stored by
+/// TMA from where dQ reads it, before the score tile is released.
 WARPLOOM_HD constexpr Protocol hopper_backward_bias(const Sizes& n) {
-  return describe_backward(n, /*clears=*/true, /*overlaps=*/true, /*in_turns=*/false);
+  return describe_backward(n, Others::writers, /*overlaps=*/true, /*in_turns=*/false);
+}
+
+/// With a bucketed bias: what a tile needs of its tables is laid out by a warp that fills a part of the tile's stage.
+WARPLOOM_HD constexpr Protocol hopper_backward_tables(const Sizes& n) {
+  return describe_backward(n, Others::tables, /*overlaps=*/true, /*in_turns=*/false);
 }
 
 }  // namespace warploom::pipeline

@@ -15,15 +15,16 @@ struct RingSlot {
   uint32 parity;
 
   __device__ __forceinline__ RingSlot next() const {
-    const int following = (index + 1) & (Slots - 1);
+    constexpr bool kIsPowerOfTwo = (Slots & (Slots - 1)) == 0;
+    const int following = kIsPowerOfTwo ? (index + 1) & (Slots - 1) : (index + 1) % Slots;
     return {following, parity ^ (following == 0 ? 1u : 0u)};
   }
 };
 
-/// A role's place in a ring of Slots slots, a power of two: how many slots it has passed.
+/// A role's place in a ring of Slots slots: how many slots it has passed, below 2^32 where Slots is no power of two.
 template <int Slots>
 struct RingCursor {
-  static_assert(Slots > 0 && (Slots & (Slots - 1)) == 0);
+  static_assert(Slots > 0);
   uint32 passed = 0;
 
   __device__ __forceinline__ int slot() const { return static_cast<int>(passed % Slots); }

@@ -4,6 +4,7 @@
 #include "pipeline/attention_protocols.h"
 #include "pipeline/backward_protocols.h"
 #include "pipeline/gemm_protocols.h"
+#include "pipeline/pair_protocol.h"
 #include "pipeline/two_kernel_protocols.h"
 
 namespace warploom::pipeline {
@@ -28,13 +29,24 @@ inline constexpr Pipeline kShippedPipelines[] = {
     {"hopper", "the forward kernel for Hopper: scheduler, loader, consumers that pass over unseen tiles",
      &hopper_attention},
     {"hopper-one-query", "the same with one Q slot, for wide heads", &hopper_attention_one_query},
-    {"hopper-backward", "the one-pass backward kernel for Hopper: dQ one step late from dS that consumers exchange",
+    {"hopper-bias", "the forward kernel for Hopper with a warp that brings the bias beside the keys",
+     &hopper_attention_bias},
+    {"hopper-bias-turns", "the same with two such warps, every other key tile each", &hopper_attention_bias_turns},
+    {"hopper-backward",
+     "the one-pass backward kernel for Hopper: dQ one step late from dS that consumers exchange, its sums kept by a "
+     "fifth role",
      &hopper_backward},
     {"hopper-backward-turns", "the same, consumers begin their tiles in turns", &hopper_backward_turns},
     {"hopper-backward-one-by-one", "the same for float16: dQ of the tile before after the products with this one",
      &hopper_backward_one_by_one},
-    {"hopper-backward-bias", "the same with a bias and its gradient, of which a fifth role clears what no tile holds",
+    {"hopper-backward-cleared", "the same with sums that were cleared before", &hopper_backward_cleared},
+    {"hopper-backward-bias",
+     "the same with a bias and its gradient, which one role stores, and another clears where no tile holds any",
      &hopper_backward_bias},
+    {"hopper-backward-tables", "the same with a bucketed bias, whose tables a role lays out for each tile",
+     &hopper_backward_tables},
+    {"hopper-pair", "one pass for wide heads on Hopper: two CTAs that load tiles for each other and send each other dS",
+     &hopper_pair},
     {"hopper-keys", "dK and dV on Hopper: two consumers, a gradient each, that compute the tiles' scores in turn",
      &hopper_keys},
     {"hopper-dq", "dQ on Hopper: products in turns, dQ of a tile in the turn of the next", &hopper_dq},

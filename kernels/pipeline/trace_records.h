@@ -4,6 +4,8 @@
 // end and a beginning, and a step of a main loop needs three to eight of them.
 #pragma once
 
+#include "geometry/host_device.h"
+
 namespace warploom::trace {
 
 /// How much a traced kernel marks.
@@ -19,21 +21,29 @@ enum class Mark : unsigned char {
   wait_empty,    ///< waits until the slot for filling `number` of the ring is free
   turn,          ///< waits for its turn on the tensor core
   load,          ///< issues the loads of filling `number`
-  product,       ///< issues the product that reads filling `number`
-  wait_product,  ///< waits for that product
+  product,       ///< issues a product (or several, `ring` says which) that reads filling `number`
+  wait_product,  ///< waits for it, and so for those that it issued before
   scores,        ///< attention: turns scores into probabilities, or silu; with the mask, and conversion of the result
   epilogue,      ///< writes a tile out
   landed,        ///< a watching warp has seen that filling `number` has landed
+  hand_over,     ///< waits for the slot of filling `number`, and fills it for other consumers
+  add,           ///< adds a tile of sums to those in memory
 };
-inline constexpr int kMarks = static_cast<int>(Mark::landed) + 1;
+inline constexpr int kMarks = static_cast<int>(Mark::add) + 1;
 
 /// One mark: 8 bytes, stored with one instruction.
 struct Record {
   unsigned clock = 0;  ///< the low half of the SM's clock64: it wraps around, the reader knows
-  unsigned what = 0;   ///< mark << 24 | ring << 20 | the low bits of number
+  unsigned what = 0;   ///< word_of
 };
-inline constexpr int kMarkShift = 24, kRingShift = 20;
-inline constexpr unsigned kNumberMask = (1u << kRingShift) - 1, kRingMask = (1u << (kMarkShift - kRingShift)) - 1;
+inline constexpr int kRingShift = 8, kNumberShift = 12;
+inline constexpr unsigned kMarkMask = (1u << kRingShift) - 1, kRingMask = (1u << (kNumberShift - kRingShift)) - 1;
+inline constexpr unsigned kNumberMask = 0xFFFFFFFFu >> kNumberShift;
+
+/// A record's second word, whose number keeps its low bits: at the top, so that one instruction makes the word.
+WARPLOOM_HD constexpr unsigned word_of(Mark mark, int ring, unsigned number) {
+  return (number << kNumberShift) + (static_cast<unsigned>(ring) << kRingShift | static_cast<unsigned>(mark));
+}
 
 /// What a warp writes beside its records: when it began and ended by the SM's clock and by the GPU's timer, which all
 /// SMs share.
@@ -44,13 +54,14 @@ struct Strip {
   unsigned sm = 0, cta = 0, warp = 0;
 };
 
-/// Where the marks go: `strips_of_cta` strips for each CTA, `capacity` records for each strip. The last member of a
-/// kernel's parameters, which only its traced variant reads.
+/// Where the marks go: `strips_of_cta` strips for each of the CTAs that record, `capacity` records for each strip. The
+/// last member of a kernel's parameters, which only its traced variant reads.
 struct Sheet {
   Strip* strips = nullptr;
   Record* records = nullptr;
   int strips_of_cta = 0;
   unsigned capacity = 0;
+  unsigned first_cta = 0, ctas = 0;  ///< that record; the others execute the marks and store nothing
 };
 
 }  // namespace warploom::trace

@@ -19,6 +19,7 @@ inline constexpr int kFirstHandoffEmptyId = 3;
 inline constexpr int kFirstWarpgroupId = 5;  ///< one a consumer, for its own 128 threads
 /// The turns of the Hopper backward kernel, beside its stages.
 inline constexpr int kFirstBackwardTurnId = 7;
+inline constexpr int kBackwardEndId = 9;  ///< its consumers, whose shared memory is for other things now
 
 struct Turns {
   int count = 0;  ///< consumers that take turns; with one there is nothing to order

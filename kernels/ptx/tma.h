@@ -118,6 +118,19 @@ __device__ __forceinline__ void bulk_load(uint32 shared, const void* global, uin
       : "memory");
 }
 
+/// `bytes` (a multiple of 16) of this CTA's shared memory to what stands at `to` in CTA `rank` of the cluster; they
+/// complete on the barrier at the place `barrier` there (PTX ISA, "cp.async.bulk", "mapa").
+__device__ __forceinline__ void bulk_copy_to_cta(uint32 to, uint32 shared, uint32 bytes, uint32 barrier, uint32 rank) {
+  asm volatile(
+      "{\n.reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %4;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %3, %4;\n"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [remote], [%1], %2, "
+      "[remote_barrier];\n}" ::"r"(to),
+      "r"(shared), "r"(bytes), "r"(barrier), "r"(rank)
+      : "memory");
+}
+
 /// `bytes` (a multiple of 16) to global memory.
 __device__ __forceinline__ void bulk_store(void* global, uint32 shared, uint32 bytes,
                                            CachePolicy policy = kEvictNormal) {

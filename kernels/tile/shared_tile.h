@@ -27,11 +27,8 @@ template <int Rows, int Columns, int Threads>
 __device__ __forceinline__ void copy_rows_async(uint32 tile, GlobalRows from, int valid_rows, int first_valid = 0) {
   constexpr int kChunks = Columns / geometry::kChunkValues;
   constexpr int kRowsAtOnce = Threads / geometry::kPanelChunks;
-  // The swizzle depends on row mod 8 only, and a thread's rows are a multiple of 8 apart: its place in them is the
-  // same.
   static_assert(kRowsAtOnce % 8 == 0 && Rows % kRowsAtOnce == 0);
-  const int first_row = threadIdx.x / geometry::kPanelChunks;
-  const int chunk = threadIdx.x % geometry::kPanelChunks;
+  const auto [first_row, chunk] = geometry::copy_place(threadIdx.x);
   const uint32 target = tile + geometry::swizzled_offset(Rows, first_row, chunk);
 #pragma unroll
   for (int panel = 0; panel < geometry::panels_of(Columns); ++panel) {
@@ -63,15 +60,15 @@ __device__ __forceinline__ void zero_padding(uint32 tile) {
 
 /// A lane's address for ldmatrix.x4 on the 16x16 blocks of a tile of Rows rows, whose base is a multiple of 128. From
 /// block to block along a row only the chunk's place in its 128 bytes changes, by an exclusive or with a constant.
-template <int Rows>
+template <int Rows, geometry::BlockOrder Order = geometry::BlockOrder::a>
 class BlockReader {
  public:
   /// first_row: a multiple of 8. first_column_block: blocks are counted from it; 0, or such that no block asked for
   /// carries past it: first_column_block & column_block == 0.
   __device__ __forceinline__ BlockReader(uint32 tile, int first_row, int first_column_block = 0) {
     const int lane = threadIdx.x % 32;
-    address_ = tile + geometry::swizzled_offset(Rows, first_row + geometry::ldmatrix_row(lane),
-                                                2 * first_column_block + geometry::ldmatrix_chunk(lane));
+    address_ = tile + geometry::swizzled_offset(Rows, first_row + geometry::ldmatrix_row(lane, Order),
+                                                2 * first_column_block + geometry::ldmatrix_chunk(lane, Order));
   }
 
   /// The same blocks `bytes` (a multiple of 128) further on.

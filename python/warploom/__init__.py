@@ -12,6 +12,7 @@ required.
 from ._attention import hstu_attention, hstu_attention_backward, softmax_attention, softmax_attention_backward
 from ._biases import BucketedBias, DenseBias, PackedBias
 from ._call import Gradients
+from ._functions import MaskFunction, ScoreFunction
 from ._library import version as __version__
 from ._masks import IntervalMask, Mask
 from ._matmul import explain_matmul, matmul
@@ -34,8 +35,10 @@ __all__ = [
     "Gradients",
     "IntervalMask",
     "Mask",
+    "MaskFunction",
     "PackedBias",
     "Program",
+    "ScoreFunction",
     "Sweep",
     "Timeline",
     "__version__",

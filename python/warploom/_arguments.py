@@ -2,8 +2,8 @@
 
     q, k, v, bias, position, time                                          tensors with gradients
     cu_seqlens_q, ..., time_bucket                                         other tensors
-    max_seqlen_q, ..., check_inputs                                        numbers
-    HSTU: divisor_rows (tensor), divisor, bias_scaled_by_alpha; softmax: softcap
+    max_seqlen_q, ..., check_inputs, bias kind and rows, mask function     numbers and texts
+    HSTU: divisor_rows (tensor), divisor, bias_scaled_by_alpha, score function; softmax: softcap
 
 Here user-level arguments become that tuple; kinds of Python numbers and of descriptions are checked, nothing else:
 torch.compile reads these lines too, with numbers whose values it does not know.
@@ -17,6 +17,7 @@ from typing import Any
 
 from . import _layout
 from ._biases import BucketedBias, DenseBias, PackedBias
+from ._functions import MaskFunction, ScoreFunction
 from ._masks import IntervalMask, Mask
 
 Flat = tuple[Any, ...]
@@ -24,9 +25,10 @@ Flat = tuple[Any, ...]
 # Positions in the flat tuple.
 BIAS, POSITION, TIME = 3, 4, 5
 NUM_DIFFERENTIABLE = 6
-NUM_COMMON = 30
+NUM_COMMON = 33
 DETERMINISTIC = 26
 BIAS_KIND = 28
+MASK_FUNCTION = 30  # text, names, values
 TENSOR_NAMES = (
     "q",
     "k",
@@ -46,7 +48,8 @@ TENSOR_NAMES = (
 )
 NUM_TENSORS = len(TENSOR_NAMES)
 DIVISOR_ROWS = NUM_COMMON  # HSTU's only tensor behind the numbers
-NUM_HSTU = NUM_COMMON + 3
+SCORE_FUNCTION = NUM_COMMON + 3  # text, slope, names, values
+NUM_HSTU = NUM_COMMON + 7
 
 _NO_BIAS = (None, None, None, None, None, _layout.NO_BIAS, _layout.ROWS_AUTO)
 _ROWS = {"k": _layout.ROWS_KEY, "q": _layout.ROWS_QUERY}
@@ -159,6 +162,7 @@ def flatten(
     left = right = None
     num_contexts, num_contexts_all, num_targets, num_targets_all = None, None, None, None
     group_size, from_history_end = 1, False
+    function: Flat = (None, None, None)
     if isinstance(mask, Mask):
         left, right = _optional_integer("left", mask.left), _optional_integer("right", mask.right)
         num_contexts, num_contexts_all = _counts("num_contexts", mask.num_contexts)
@@ -169,8 +173,14 @@ def flatten(
         intervals = mask.intervals
         if intervals is None:
             raise TypeError("intervals is None; pass an int32 tensor (H or 1, Tq, n, 2)")
+    elif isinstance(mask, MaskFunction):
+        num_contexts, num_contexts_all = _counts("num_contexts", mask.num_contexts)
+        num_targets, num_targets_all = _counts("num_targets", mask.num_targets)
+        function = (mask._text, mask._names, list(mask._values))
     else:
-        raise TypeError(f"mask is a {kind_name(mask)}; pass warploom.Mask or warploom.IntervalMask")
+        raise TypeError(
+            f"mask is a {kind_name(mask)}; pass warploom.Mask, warploom.IntervalMask or warploom.MaskFunction"
+        )
     used_q, used_q_all = _counts("seqused_q", seqused_q)
     used_k, used_k_all = _counts("seqused_k", seqused_k)
     values, position, time, timestamps, time_bucket, bias_kind, bias_rows = _flatten_bias(bias)
@@ -205,17 +215,28 @@ def flatten(
         flag("check_inputs", check_inputs),
         bias_kind,
         bias_rows,
+        *function,
     )
 
 
-def hstu_extras(divisor: Any, bias_scaled_by_alpha: Any) -> Flat:
-    """(divisor_rows, divisor, bias_scaled_by_alpha)"""
+def _flatten_score(score: Any) -> Flat:
+    """(text, slope, names, values)"""
+    if score is None:
+        return (None, None, None, None)
+    if not isinstance(score, ScoreFunction):
+        raise TypeError(f"score is a {kind_name(score)}; pass warploom.ScoreFunction, or None for silu")
+    return (score._text, score._slope, score._names, list(score._values))
+
+
+def hstu_extras(divisor: Any, bias_scaled_by_alpha: Any, score: Any = None) -> Flat:
+    """(divisor_rows, divisor, bias_scaled_by_alpha), and the score function's text, slope, names and values"""
     scaled = flag("bias_scaled_by_alpha", bias_scaled_by_alpha)
+    function = _flatten_score(score)
     if divisor is None:
-        return (None, None, scaled)
+        return (None, None, scaled, *function)
     if isinstance(divisor, numbers.Real):
-        return (None, real("divisor", divisor), scaled)
-    return (divisor, None, scaled)  # a tensor; the back end checks its kind
+        return (None, real("divisor", divisor), scaled, *function)
+    return (divisor, None, scaled, *function)  # a tensor; the back end checks its kind
 
 
 def softmax_extras(softcap: Any) -> Flat:

@@ -8,6 +8,7 @@ from typing import Any
 from . import _arrays
 from ._arguments import flag, flatten, hstu_extras, kind_name, softmax_extras
 from ._call import Gradients
+from ._functions import MaskFunction, ScoreFunction
 from ._masks import IntervalMask, Mask
 
 __all__ = ["hstu_attention", "hstu_attention_backward", "softmax_attention", "softmax_attention_backward"]
@@ -83,11 +84,12 @@ def hstu_attention(
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     *,
-    mask: Mask | IntervalMask = _CAUSAL,
+    mask: Mask | IntervalMask | MaskFunction = _CAUSAL,
     bias: Any = None,
     alpha: float | None = None,
     divisor: Any = None,
     bias_scaled_by_alpha: bool = True,
+    score: ScoreFunction | None = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     seqused_q: Any = None,
@@ -106,12 +108,13 @@ def hstu_attention(
             Rows after the last entry belong to nobody and are 0 in out.
         cu_seqlens_k: likewise for k and v; None is cu_seqlens_q. Every sequence has Lq <= Lk; query rows are its last
             ones.
-        mask: `Mask` or `IntervalMask`.
+        mask: `Mask`, `IntervalMask` or `MaskFunction`.
         bias: None, a 4-D tensor (`DenseBias`), `DenseBias`, `PackedBias` or `BucketedBias`.
         alpha: a number; None is 1/sqrt(D).
         divisor: a number other than 0, a float32 tensor (Tq) (dense: B * Lq), or None: max_seqlen_q as given, else the
             longest slot of cu_seqlens_q. Pass it to make a sequence's result independent of its batch.
         bias_scaled_by_alpha: False computes ``silu(alpha * q k^T + R)`` instead.
+        score: a `ScoreFunction` that takes silu's place; None is silu.
         max_seqlen_q, max_seqlen_k: the longest sequence's rows, or more. None reads cu_seqlens, which for GPU tensors
             is a synchronisation of the host with the device. Too small: ValueError on the CPU, on a GPU never an
             out-of-bounds access. For a dense batch the shape says it; another value is a ValueError.
@@ -136,7 +139,7 @@ def hstu_attention(
     flat = flatten(
         *(q, k, v, cu_seqlens_q, cu_seqlens_k, mask, bias, alpha, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k),
         *(deterministic, check_inputs),
-    ) + hstu_extras(divisor, bias_scaled_by_alpha)
+    ) + hstu_extras(divisor, bias_scaled_by_alpha, score)
     backend = torch_if_imported()
     if backend is not None:
         if backend.is_compiling():
@@ -155,11 +158,12 @@ def hstu_attention_backward(
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     *,
-    mask: Mask | IntervalMask = _CAUSAL,
+    mask: Mask | IntervalMask | MaskFunction = _CAUSAL,
     bias: Any = None,
     alpha: float | None = None,
     divisor: Any = None,
     bias_scaled_by_alpha: bool = True,
+    score: ScoreFunction | None = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     seqused_q: Any = None,
@@ -183,7 +187,7 @@ def hstu_attention_backward(
     flat = flatten(
         *(q, k, v, cu_seqlens_q, cu_seqlens_k, mask, bias, alpha, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k),
         *(deterministic, check_inputs),
-    ) + hstu_extras(divisor, bias_scaled_by_alpha)
+    ) + hstu_extras(divisor, bias_scaled_by_alpha, score)
     backend, convert = _route(q)
     return _converted(backend.hstu_backward(dout, flat), convert)
 
@@ -195,7 +199,7 @@ def softmax_attention(
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     *,
-    mask: Mask | IntervalMask = _FULL,
+    mask: Mask | IntervalMask | MaskFunction = _FULL,
     bias: Any = None,
     alpha: float | None = None,
     softcap: float | None = None,
@@ -252,7 +256,7 @@ def softmax_attention_backward(
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     *,
-    mask: Mask | IntervalMask = _FULL,
+    mask: Mask | IntervalMask | MaskFunction = _FULL,
     bias: Any = None,
     alpha: float | None = None,
     softcap: float | None = None,

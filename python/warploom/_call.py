@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _layout, _library
-from ._arguments import BIAS_KIND, Flat
+from ._arguments import BIAS, BIAS_KIND, Flat
 from ._describe import (
     DTYPE_NAMES,
     POSITION_GRAD,
@@ -17,6 +17,7 @@ from ._describe import (
     check_shape,
     describe,
     dtype_name,
+    gradient_pitch,
 )
 
 
@@ -58,7 +59,7 @@ def pack_forward(op: int, call: Description, out: Any, lse: Any) -> bytes:
             ),
             _layout.LENGTHS_MASK_SCALARS.pack(*call.tail),
             _layout.EMPTY_BIAS if call.bias is None else _layout.BIAS.pack(*call.bias),
-            _layout.EMPTY_TAIL,
+            _layout.EMPTY_TAIL if call.functions is None else _layout.TAIL.pack(*call.functions, 0, 0),
         )
     )
 
@@ -101,7 +102,7 @@ def pack_backward(op: int, call: Description, dout: Any, out: Any, lse: Any, res
             ),
             _layout.LENGTHS_MASK_SCALARS.pack(*call.tail),
             bias,
-            _layout.EMPTY_TAIL,
+            _layout.EMPTY_TAIL if call.functions is None else _layout.TAIL.pack(*call.functions, 0, 0),
         )
     )
 
@@ -113,6 +114,20 @@ def _check_result(name: str, tensor: Any, shape: tuple[int, ...], like: Any, dty
     check_shape(name, tensor, shape)
     check_device(name, tensor, like.device)
     return backend.contiguous(tensor) if tensor.stride()[-1] != 1 and shape[-1] > 1 else tensor
+
+
+def _empty_bias_gradient(flat: Flat, backend: Backend) -> Any:
+    """Of a dense or packed bias; a dense one's rows may lie further apart than they are long."""
+    values = flat[BIAS]
+    shape = tuple(values.shape)
+    if flat[BIAS_KIND] != _layout.DENSE_BIAS:
+        return backend.empty(shape, values)
+    pitch = gradient_pitch(values)
+    return (
+        backend.empty(shape, values)
+        if pitch == shape[-1]
+        else backend.empty((*shape[:-1], pitch), values)[..., : shape[-1]]
+    )
 
 
 def backward(
@@ -129,9 +144,10 @@ def backward(
         out = _check_result("out", out, call.out, q, q.dtype, backend)
         lse = _check_result("lse", lse, call.lse, q, "float32", backend)
     dq, dk, dv = (backend.empty(tuple(x.shape), x) for x in (q, k, v))
-    dbias, dposition, dtime = (
+    dbias = _empty_bias_gradient(flat, backend) if values is not None and wanted[0] else None
+    dposition, dtime = (
         backend.empty(tuple(x.shape), x) if x is not None and want else None
-        for x, want in zip((values, position, time), wanted, strict=True)
+        for x, want in zip((position, time), wanted[1:], strict=True)
     )
     results = (dq, dk, dv, dbias, dposition, dtime)
     status = _library.run(pack_backward(op, call, dout, out, lse, results))

@@ -11,8 +11,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from . import _layout, _library
-from ._arguments import BIAS_KIND, NUM_COMMON, NUM_DIFFERENTIABLE, Flat
+from . import _functions, _layout, _library
+from ._arguments import BIAS_KIND, MASK_FUNCTION, NUM_COMMON, NUM_DIFFERENTIABLE, SCORE_FUNCTION, Flat
 
 DTYPE_CODES: dict[Any, int] = {"float32": _layout.FLOAT32, "float16": _layout.FLOAT16, "bfloat16": _layout.BFLOAT16}
 # dtype -> its name, for the types that a rule names. The torch back end adds torch's.
@@ -44,6 +44,7 @@ class Description(NamedTuple):
     inputs: tuple[int, ...]  # the fields of q, k and v
     tail: tuple[Any, ...]  # cu_seqlens_q .. divisor_rows
     bias: tuple[Any, ...] | None  # warploom_bias with no gradient's address
+    functions: tuple[int, ...] | None  # score and mask_function
     out: tuple[int, ...]  # shapes
     lse: tuple[int, ...]
     dense: bool
@@ -292,7 +293,7 @@ def _flags_and_scalars(
     alpha = 0.0 if alpha is None else alpha
     if op == _layout.SOFTMAX:
         return flags, (alpha, flat[NUM_COMMON], 0.0, 0)
-    divisor_rows, divisor, bias_scaled = flat[NUM_COMMON:]
+    divisor_rows, divisor, bias_scaled = flat[NUM_COMMON:SCORE_FUNCTION]
     divisor_address = 0
     if divisor_rows is not None:
         rule = "a number or a float32 tensor (Tq)"
@@ -310,10 +311,24 @@ def _flags_and_scalars(
 VALUES_GRAD, POSITION_GRAD, TIME_GRAD = 5, 17, 22
 
 
+def pads_gradients(values: Any) -> bool:
+    """Whether the rows of a dense bias's gradient begin at multiples of 16 bytes: on a GPU."""
+    return bool(values.device.type == "cuda")
+
+
+def gradient_pitch(values: Any) -> Any:
+    """Elements from row to row of a dense bias's gradient."""
+    columns = values.shape[-1]
+    if not pads_gradients(values):
+        return columns
+    chunk = 4 if DTYPE_NAMES.get(values.dtype) == "float32" else 8
+    return (columns + chunk - 1) // chunk * chunk
+
+
 def _bias_fields(flat: Flat, total_k: int, auxiliary: _Auxiliary) -> tuple[Any, ...]:
     """The fields of warploom_bias, in which the addresses of gradients are still 0."""
     values, position, time = flat[3:NUM_DIFFERENTIABLE]
-    kind, rows = flat[28:NUM_COMMON]
+    kind, rows = flat[BIAS_KIND:MASK_FUNCTION]
     if kind == _layout.BUCKETED_BIAS:
         timestamps, time_bucket = flat[13:15]
         tables = _bucketed_fields(position, time, timestamps, time_bucket, total_k, auxiliary)
@@ -328,7 +343,8 @@ def _bias_fields(flat: Flat, total_k: int, auxiliary: _Auxiliary) -> tuple[Any, 
             _wrong_rank("bias", values, "(B or 1, H or 1, max_seqlen_k or max_seqlen_q, max_seqlen_k)")
         batch, heads, num_rows, num_columns = shape
         strides = (0 if batch == 1 else stride[0], 0 if heads == 1 else stride[1], stride[2])
-        gradient_strides = (heads * num_rows * num_columns, num_rows * num_columns, num_columns)
+        pitch = gradient_pitch(values)
+        gradient_strides = (heads * num_rows * pitch, num_rows * pitch, pitch)
     else:
         if len(shape) != 2:
             _wrong_rank("bias", values, "(H or 1, sum over the sequences of rows * pitch)")
@@ -367,6 +383,26 @@ def _bucketed_fields(
     )
 
 
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+def _function_fields(op: int, flat: Flat, auxiliary: _Auxiliary) -> tuple[int, ...] | None:
+    """The fields score and mask_function of warploom_attention; None without either."""
+    text, names, values = flat[MASK_FUNCTION:NUM_COMMON]
+    score, slope, score_names, score_values = flat[SCORE_FUNCTION:] if op == _layout.HSTU else (None,) * 4
+    if text is None and score is None:
+        return None
+    fields: tuple[int, ...] = ()
+    for kind, source in (("score", (score, slope, score_names, score_values)), ("mask", (text, None, names, values))):
+        if source[0] is None:
+            fields += _layout.NO_FUNCTION
+            continue
+        keep, own = _functions.structure(kind, *source)
+        auxiliary.keep.append(keep)
+        fields += own
+    return fields
+
+
 # --- a call -----------------------------------------------------------------------------------------------------------
 
 
@@ -399,7 +435,10 @@ def describe(op: int, flat: Flat, backend: Backend) -> Description:
     lengths_and_mask = _lengths_and_mask(flat, cumulative, batch, total_q, heads, auxiliary)
     flags, scalars = _flags_and_scalars(op, flat, total_q, auxiliary)
     bias = None if flat[BIAS_KIND] == _layout.NO_BIAS else _bias_fields(flat, total_k, auxiliary)
+    functions = _function_fields(op, flat, auxiliary)
     device_code, device_index, stream = _device_fields(q, backend)
+    if flat[BIAS_KIND] == _layout.DENSE_BIAS and pads_gradients(flat[3]):
+        flags |= _layout.BIAS_GRAD_PADDED
     return Description(
         (
             *(code, device_code, device_index, flags, stream),
@@ -408,6 +447,7 @@ def describe(op: int, flat: Flat, backend: Backend) -> Description:
         inputs,
         (*lengths_and_mask, *scalars),
         bias,
+        functions,
         (*q_shape[:-1], value_dim),
         lse_shape,
         dense,

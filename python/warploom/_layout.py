@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 HSTU, SOFTMAX = 0, 1
 FORWARD, BACKWARD = 0, 1
@@ -24,6 +24,7 @@ BIAS_NOT_SCALED = 1 << 2
 WINDOW_FROM_HISTORY_END = 1 << 3
 DETERMINISTIC = 1 << 4
 CHECK_INPUTS = 1 << 5
+BIAS_GRAD_PADDED = 1 << 6
 
 UNBOUNDED = 2**63 - 1
 FROM_CU_SEQLENS = -1
@@ -42,9 +43,11 @@ TENSORS_BACKWARD = Struct(_HEAD + _TENSOR * 8 + _LSE)
 LENGTHS_MASK_SCALARS = Struct("QQIIQQii" + "qqQQiiq" + "Qqq" + "dddQ")
 # kind, dtype, rows; values, grad; sizes, strides, grad strides; position; time; timestamps, time_bucket
 BIAS = Struct("IIII" + "QQ" + "4q" + "3q" + "3q" + "QQqqq" + "QQqqq" + "QQ")
-TAIL = Struct("iI")  # num_threads, reserved
+# text, slope, parameters, values, num_values: of the score and of the mask; num_threads, reserved
+TAIL = Struct("QQQQq" + "QQQQq" + "iI")
 
 EMPTY_BIAS = bytes(BIAS.size)
 EMPTY_TAIL = bytes(TAIL.size)
+NO_FUNCTION = (0, 0, 0, 0, 0)
 
 STRUCT_BYTES = TENSORS_BACKWARD.size + LENGTHS_MASK_SCALARS.size + BIAS.size + TAIL.size

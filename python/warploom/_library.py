@@ -62,6 +62,10 @@ def _load(path: Path) -> ctypes.CDLL:
     loaded.warploom_attention_init.argtypes = [ctypes.c_char_p]
     loaded.warploom_attention_init.restype = None
     _refuse_other_release(path, loaded)
+    for function in ("warploom_describe_score", "warploom_describe_mask"):
+        getattr(loaded, function).argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]
+    floats = ctypes.POINTER(ctypes.c_float)
+    loaded.warploom_evaluate_score.argtypes = [ctypes.c_void_p, floats, ctypes.c_int64, floats, floats]
     loaded.warploom_gemm_run.argtypes = [ctypes.c_char_p]
     loaded.warploom_gemm_explain.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
     for function in ("warploom_trace_gemm", "warploom_trace_attention"):

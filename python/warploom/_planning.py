@@ -162,7 +162,11 @@ def _pack(
     hstu = op == "hstu"
     rest = dict(keywords)
     extras = (
-        hstu_extras(_number_or_view(rest.pop("divisor", None), described), rest.pop("bias_scaled_by_alpha", True))
+        hstu_extras(
+            _number_or_view(rest.pop("divisor", None), described),
+            rest.pop("bias_scaled_by_alpha", True),
+            rest.pop("score", None),
+        )
         if hstu
         else softmax_extras(rest.pop("softcap", None))
     )

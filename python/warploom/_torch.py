@@ -17,6 +17,7 @@ from torch.utils.dlpack import from_dlpack
 from . import _arrays, _call, _describe, _layout
 from ._arguments import (
     BIAS,
+    BIAS_KIND,
     DETERMINISTIC,
     DIVISOR_ROWS,
     NUM_COMMON,
@@ -283,9 +284,13 @@ _COMMON_SCHEMA = (
     "Tensor? num_targets, Tensor? intervals, Tensor? timestamps, Tensor? time_bucket, SymInt? max_seqlen_q, "
     "SymInt? max_seqlen_k, SymInt? seqused_q_all, SymInt? seqused_k_all, SymInt? left, SymInt? right, "
     "SymInt? num_contexts_all, SymInt? num_targets_all, SymInt target_group_size, bool target_window_from_history_end, "
-    "float? alpha, bool deterministic, bool check_inputs, int bias_kind, int bias_rows"
+    "float? alpha, bool deterministic, bool check_inputs, int bias_kind, int bias_rows, "
+    "str? mask_function, str? mask_parameters, float[]? mask_values"
 )
-_HSTU_SCHEMA = _COMMON_SCHEMA + ", Tensor? divisor_rows, float? divisor, bool bias_scaled_by_alpha"
+_HSTU_SCHEMA = _COMMON_SCHEMA + (
+    ", Tensor? divisor_rows, float? divisor, bool bias_scaled_by_alpha, "
+    "str? score, str? score_slope, str? score_parameters, float[]? score_values"
+)
 _SOFTMAX_SCHEMA = _COMMON_SCHEMA + ", float softcap"
 _GRADIENTS_SCHEMA = "(Tensor dq, Tensor dk, Tensor dv, Tensor dbias, Tensor dposition, Tensor dtime)"
 _SCHEMAS = {
@@ -350,7 +355,13 @@ def _fake_gradients(flat: Flat, wanted: list[bool]) -> tuple[Tensor, ...]:
 
     q, k, v = flat[:3]
     tables = zip(flat[BIAS:NUM_DIFFERENTIABLE], wanted, strict=True)
-    return (like(q), like(k), like(v), *(like(x) if x is not None and want else q.new_empty(0) for x, want in tables))
+    firsts = (like(q), like(k), like(v))
+    lasts = [like(x) if x is not None and want else q.new_empty(0) for x, want in tables]
+    if flat[BIAS_KIND] == _layout.DENSE_BIAS and wanted[0]:
+        values = flat[BIAS]
+        padded = values.new_empty((*values.shape[:-1], _describe.gradient_pitch(values)))
+        lasts[0] = padded[..., : values.shape[-1]]
+    return (*firsts, *lasts)
 
 
 def _hstu_backward_fake(dout: Tensor, *rest: Any) -> tuple[Tensor, ...]:

@@ -10,23 +10,19 @@
 
 #include "cli/devices.h"
 #include "cli/gemm_memory.h"
+#include "cli/gemm_rung.h"
 #include "cli/gpu_clock.h"
 #include "cli/ladder_bench.h"
 #include "cli/terminal.h"
-#include "gemm_ladder/call.h"
 #include "gpu/gemm_plan.h"
 #include "gpu/launch_plan.h"
 #include "gpu/reference_device.h"
-#include "gpu/tensor_map.h"
 #include "sim/scenario.h"
 
 namespace warploom::cli {
 namespace {
 
 constexpr const char* folder = "gemm_ladder";
-const std::vector<std::string> rung_fields = {"stages", "warpgroups"};
-/// The product's order of tiles: rows of them that CTAs work on side by side.
-constexpr int kBandTiles = 16;
 
 struct Options : LadderOptions {
   std::string name = "gemm-8192x8192x8192-bf16";
@@ -35,35 +31,14 @@ struct Options : LadderOptions {
 
 using Launch = std::function<Status()>;
 
-gemm_ladder::Rung sizes_of(const Rung& rung) {
-  return {rung.row.at(rung_fields[0]).get<int>(), rung.row.at(rung_fields[1]).get<int>()};
-}
-
-/// The product's candidate that a rung stands for.
-Result<gpu::GemmCandidate> candidate_of(const Rung& rung, const warploom_gemm& call, const gpu::DeviceInfo& device) {
-  const bool ping_pong = rung.row.at("ping_pong").get<int>() != 0;
-  const int multicast = rung.row.at("multicast").get<int>();
-  for (const gpu::GemmCandidate& each : gpu::gemm_candidates(call, device)) {
-    const GemmConfig& config = each.config;
-    if (config.ping_pong == ping_pong && config.multicast == multicast && config.split == 1 &&
-        config.tile_columns * config.consumers >= 256)
-      return each;
-  }
-  return Status::runtime_error("no kernel of the product is " + rung.name + " for this shape");
-}
-
 Result<gpu::KernelRequest> request_of(const Rung& rung, const warploom_gemm& call, const gpu::DeviceInfo& device) {
   const gpu::Architecture architecture = gpu::compile_architecture(device);
-  if (!rung.is_product()) return rung_request(folder, rung, rung_fields, "gemm", architecture);
+  if (!rung.is_product()) return gemm_rung_request(rung, architecture);
   const Result<gpu::GemmCandidate> candidate = candidate_of(rung, call, device);
   if (!candidate.ok()) return candidate.status();
   const auto plan = std::make_unique<gpu::GpuPlan>();
   if (Status status = gpu::plan_gemm(call, device, *candidate, *plan); !status.ok()) return status;
   return plan->launches[0].family->request(plan->launches[0].config, architecture);
-}
-
-int tiles_of(std::int64_t length) {
-  return static_cast<int>((length + gemm_ladder::kTile - 1) / gemm_ladder::kTile);
 }
 
 /// A launch of one of the first rungs.
@@ -72,36 +47,13 @@ Result<Launch> rung_launch(const gpu::Driver& driver, const Rung& rung, const Ru
   const gemm_ladder::Rung sizes = sizes_of(rung);
   const Result<const gpu::LoadedKernel*> kernel = gpu::load_kernel(code.cubin, device, sizes.shared_bytes());
   if (!kernel.ok()) return kernel.status();
-  gemm_ladder::Call call{};
-  const auto encode = [&](const char* name, const warploom_matrix& matrix, std::int64_t rows, ptx::TensorMap& map) {
-    gpu::TensorMapShape shape;
-    shape.element = gpu::TensorMapElement::bfloat16;
-    shape.rank = 2;
-    shape.dims = {static_cast<std::uint64_t>(product.depth), static_cast<std::uint64_t>(rows)};
-    shape.strides = {0, static_cast<std::uint64_t>(matrix.row_stride) * 2};
-    shape.box = {gemm_ladder::kStep, gemm_ladder::kTile};
-    shape.swizzle = gpu::TensorMapSwizzle::bytes_128;
-    const Result<ptx::TensorMap> encoded =
-        gpu::encode_tensor_map(driver, name, shape, reinterpret_cast<gpu::DevicePointer>(matrix.data));
-    if (encoded.ok()) map = *encoded;
-    return encoded.status();
-  };
-  if (Status status = encode("a", product.a, product.rows, call.a_map); !status.ok()) return status;
-  if (Status status = encode("b", product.b, product.columns, call.b_map); !status.ok()) return status;
-  call.a = product.a.data;
-  call.b = product.b.data;
-  call.out = product.out.data;
-  call.rows = static_cast<int>(product.rows);
-  call.columns = static_cast<int>(product.columns);
-  call.depth = static_cast<int>(product.depth);
-  call.steps = (call.depth + gemm_ladder::kStep - 1) / gemm_ladder::kStep;
-  call.schedule = {tiles_of(product.rows), tiles_of(product.columns), 1, kBandTiles};
+  const auto call = std::make_shared<gemm_ladder::Call>();
+  if (Status status = fill_call(driver, product, *call); !status.ok()) return status;
   gpu::LaunchShape shape;
-  shape.grid_x = static_cast<std::uint32_t>(call.schedule.tiles());
+  shape.grid_x = static_cast<std::uint32_t>(call->schedule.tiles());
   shape.block_x = static_cast<std::uint32_t>(sizes.warpgroups * 128);
-  const auto argument = std::make_shared<gemm_ladder::Call>(call);
-  return Launch([kernel = *kernel, argument, shape] {
-    void* arguments[] = {argument.get()};
+  return Launch([kernel = *kernel, call, shape] {
+    void* arguments[] = {call.get()};
     return gpu::launch(*kernel, shape, nullptr, arguments);
   });
 }
@@ -126,17 +78,13 @@ Result<double> model_ms(const Options& options, const Rung& rung, const GemmCase
   if (!machine.ok()) return machine.status();
   sim::GemmScenario scenario;
   scenario.machine = *machine;
-  const std::string& name = rung.name;
-  scenario.scheme = name == "synchronous"       ? sim::Scheme::sync
-                    : name == "register-staged" ? sim::Scheme::register_staged
-                    : name == "cp-async"        ? sim::Scheme::cp_async
-                                                : sim::Scheme::specialized;
+  scenario.scheme = scheme_of(rung);
   scenario.k = gemm.depth;
   const bool wide = rung.is_product() && rung.row.at("ping_pong") == 0;
   scenario.tile_n = wide ? 256 : 128;
   scenario.stages = wide ? 3 : rung.is_product() ? 5 : sizes_of(rung).stages;
   scenario.consumers = rung.is_product() && !wide ? 2 : 1;
-  const std::int64_t tiles = tiles_of(gemm.rows) * ((gemm.columns + scenario.tile_n - 1) / scenario.tile_n);
+  const std::int64_t tiles = rung_tiles(gemm.rows) * ((gemm.columns + scenario.tile_n - 1) / scenario.tile_n);
   scenario.tiles = (tiles + machine->sms - 1) / machine->sms;
   const Result<sim::Run> run = sim::run_scenario(scenario);
   if (!run.ok()) return run.status();

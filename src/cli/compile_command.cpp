@@ -13,14 +13,18 @@
 
 #include "cli/case_name.h"
 #include "cli/command.h"
+#include "cli/function_options.h"
 #include "cli/gemm_case.h"
 #include "cli/history_data.h"
 #include "cli/terminal.h"
 #include "gpu/choose_plan.h"
 #include "gpu/compiler.h"
 #include "gpu/gemm_plan.h"
+#include "gpu/mask_intervals.h"
 #include "gpu/reference_device.h"
 #include "problem/gemm.h"
+#include "problem/mask_rows.h"
+#include "problem/sequence.h"
 #include "problem/validate.h"
 
 namespace warploom::cli {
@@ -34,6 +38,7 @@ struct Options {
   std::vector<std::string> left_out;
   std::string masks = "sequence";
   bool whole_table = false;
+  FunctionOptions functions;
   std::string pack;
   int jobs = 0;
   JsonOption json;
@@ -90,20 +95,26 @@ Result<std::vector<gpu::KernelVariant>> product_kernels(const std::string& name,
 }
 
 /// The kernels that a problem's calls launch, forward and backward.
-Result<std::vector<gpu::KernelVariant>> kernels_for(const std::string& name, const gpu::DeviceInfo& device) {
+Result<std::vector<gpu::KernelVariant>> kernels_for(const std::string& name, const FunctionOptions& functions,
+                                                    const gpu::DeviceInfo& device) {
   if (is_gemm_name(name)) return product_kernels(name, device);
   const Result<Case> parsed = parse_case(name);
   if (!parsed.ok()) return parsed.status();
-  const Result<ProblemConfig> config = config_of(*parsed, movielens_shape());
+  Result<ProblemConfig> config = config_of(*parsed, movielens_shape());
   if (!config.ok()) return config.status();
+  functions.apply_to(*config);
   std::vector<gpu::KernelVariant> result;
   for (const bool backward : {false, true}) {
     Problem problem = make_problem(*config, backward, Contents::untouched);
     const Execution execution{.cuda = true};
-    const Result<warploom_attention> call =
-        backward ? backward_call(problem, execution) : forward_call(problem, execution);
+    Result<warploom_attention> call = backward ? backward_call(problem, execution) : forward_call(problem, execution);
     if (!call.ok()) return call.status();
     if (Status status = validate_description(*call); !status.ok()) return status;
+    if (has_mask_function(*call)) {
+      const expression::MaskFunction& mask = **expression::find_mask(call->mask_function);
+      result.push_back(gpu::kMaskIntervals.variant({mask.number}));
+      *call = with_interval_shape(*call, mask, nullptr);
+    }
     const auto plan = std::make_unique<gpu::GpuPlan>();
     if (Status planned = gpu::choose_plan(*call, device, /*cuda=*/nullptr, *plan); !planned.ok()) return planned;
     const std::vector<gpu::KernelVariant> needed = kernels_of(*plan);
@@ -131,7 +142,7 @@ Result<std::vector<Variant>> variants(const Options& options, const std::vector<
     const gpu::Architecture architecture = gpu::compile_architecture(device);
     std::vector<gpu::KernelVariant> kernels;
     for (const std::string& problem : options.problems) {
-      const Result<std::vector<gpu::KernelVariant>> needed = kernels_for(problem, device);
+      const Result<std::vector<gpu::KernelVariant>> needed = kernels_for(problem, options.functions, device);
       if (!needed.ok()) return needed.status();
       kernels.insert(kernels.end(), needed->begin(), needed->end());
     }
@@ -270,6 +281,7 @@ void add_compile_command(CLI::App& app) {
       "  warploom compile                                  every kernel for this machine's GPUs, into the cache\n"
       "  warploom compile --arch sm_80 sm_90a --head-dim 64 128 --pack kernels.pack\n"
       "  warploom compile hstu-uniform-B8-L4096-H4-D128-causal-bf16 --arch sm_90a\n"
+      "  warploom compile hstu-uniform-B8-L4096-H4-D128-causal-bf16 --score 'z * tanh(softplus(z))' --arch sm_90a\n"
       "A pack is a folder; WARPLOOM_PACKS=kernels.pack makes programs read it.\n");
   CLI::Option* problems = command->add_option("problems", options->problems,
                                               "Only what these problems need (benchmark cases' names, docs/cli.md)");
@@ -287,6 +299,8 @@ void add_compile_command(CLI::App& app) {
       ->check(CLI::IsMember({"sequence", "intervals", "all"}))
       ->excludes(problems)
       ->capture_default_str();
+  options->functions.add_to(*command);
+  for (const char* name : {"--score", "--mask-function"}) command->get_option(name)->needs(problems);
   command
       ->add_flag("--whole-table", options->whole_table,
                  "The tile table's other rows too, at the ends of their range: what CI compiles")

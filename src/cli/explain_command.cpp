@@ -8,6 +8,7 @@
 #include "cli/case_name.h"
 #include "cli/command.h"
 #include "cli/devices.h"
+#include "cli/function_options.h"
 #include "cli/gemm_case.h"
 #include "cli/history_data.h"
 #include "cli/json_text.h"
@@ -20,6 +21,7 @@ namespace {
 struct Options {
   std::string name;
   std::string device = "auto";
+  FunctionOptions functions;
   JsonOption json;
 };
 
@@ -55,8 +57,9 @@ int explain_problem(const Options& options) {
   if (!problem.ok()) return report(problem.status());
   const Result<Device> device = choose_device(options.device);
   if (!device.ok()) return report(device.status());
-  const Result<ProblemConfig> config = config_of(*problem, movielens_shape());
+  Result<ProblemConfig> config = config_of(*problem, movielens_shape());
   if (!config.ok()) return report(config.status());
+  options.functions.apply_to(*config);
 
   Json result = {{"case", case_name(*problem)}, {"device", device->name}};
   Status worst;
@@ -80,8 +83,10 @@ void add_explain_command(CLI::App& app) {
                   "  warploom explain hstu-uniform-B8-L4096-H4-D128-causal-bf16\n"
                   "  warploom explain gemm-8192x8192x8192-bf16\n"
                   "  warploom explain softmax-jagged-B64-L256..2048-H8-Hkv2-D64-full-fp32 --device cpu\n"
-                  "  warploom explain hstu-jagged-B64-L256..2048-H4-D128-causal-ctx4-tgt64-bf16 --json\n");
+                  "  warploom explain hstu-jagged-B64-L256..2048-H4-D128-causal-ctx4-tgt64-bf16 --json\n"
+                  "  warploom explain hstu-uniform-B8-L4096-H4-D128-causal-bf16 --score 'z * tanh(softplus(z))'\n");
   command->add_option("problem", options->name, "A benchmark case's name, see docs/cli.md")->required();
+  options->functions.add_to(*command);
   add_device_option(*command, options->device);
   options->json.add_to(*command);
   on_run(*command, [options] { return explain_problem(*options); });

@@ -1,12 +1,9 @@
 #include "cli/gemm_runner.h"
 
-#include <algorithm>
-#include <memory>
 #include <optional>
-#include <vector>
 
 #include "cli/device_memory.h"
-#include "gpu/gemm_plan.h"
+#include "gpu/gemm.h"
 #include "gpu/launch_plan.h"
 
 namespace warploom::cli {
@@ -14,26 +11,20 @@ namespace {
 
 bool same_tile(const GemmConfig& x, const GemmConfig& y) {
   return x.tile_rows == y.tile_rows && x.tile_columns == y.tile_columns && x.ping_pong == y.ping_pong &&
-         x.multicast == y.multicast && x.split == y.split;
+         x.multicast == y.multicast && x.split == y.split && x.shares_a == y.shares_a && x.few_rows == y.few_rows;
 }
 
-/// warploom_gemm_run with another candidate than the fastest. The device's context is current.
+/// warploom_gemm_run with another candidate than the fastest.
 Status run_tile(const warploom_gemm& call, const GemmConfig& tile) {
-  const Result<const gpu::Driver*> driver = gpu::driver();
-  if (!driver.ok()) return driver.status();
-  const Result<gpu::DeviceInfo> device = gpu::device_info(call.device_index);
-  if (!device.ok()) return device.status();
-  const std::vector<gpu::GemmCandidate> candidates = gpu::gemm_candidates(call, *device);
-  const auto chosen = std::find_if(candidates.begin(), candidates.end(),
-                                   [&](const gpu::GemmCandidate& each) { return same_tile(each.config, tile); });
-  if (chosen == candidates.end()) return Status::runtime_error("the tile does not serve this product");
-  const auto plan = std::make_unique<gpu::GpuPlan>();
-  if (Status status = gpu::plan_gemm(call, *device, *chosen, *plan); !status.ok()) return status;
-  gpu::PlannedLaunch& planned = plan->launches[0];
-  if (Status status = gpu::encode_gemm_maps(call, **driver, planned); !status.ok()) return status;
-  const Result<const gpu::LoadedKernel*> kernel = gpu::loaded_kernel(planned, plan->architecture, call.device_index);
-  if (!kernel.ok()) return kernel.status();
-  return gpu::launch(**kernel, planned, nullptr);
+  return gpu::with_plan(
+      call, [&](const gpu::GemmCandidate& each) { return same_tile(each.config, tile); },
+      [&](gpu::GpuPlan& plan, const gpu::Driver&) -> Status {
+        gpu::PlannedLaunch& planned = plan.launches[0];
+        const Result<const gpu::LoadedKernel*> kernel =
+            gpu::loaded_kernel(planned, plan.architecture, call.device_index);
+        if (!kernel.ok()) return kernel.status();
+        return gpu::launch(**kernel, planned, nullptr);
+      });
 }
 
 }  // namespace

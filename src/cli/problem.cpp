@@ -131,6 +131,12 @@ void fill_intervals(Problem& problem, Random& random) {
 
 Mask mask_of(const Problem& problem) {
   const ProblemConfig& config = problem.config;
+  if (!config.mask_function.empty()) {
+    Mask mask = Mask::from_function({.intervals = config.mask_function.c_str()});
+    if (!config.contexts.empty()) mask.num_contexts = std::span<const std::int32_t>(config.contexts);
+    if (!config.targets.empty()) mask.num_targets = std::span<const std::int32_t>(config.targets);
+    return mask;
+  }
   if (config.intervals > 0) return Mask::from_intervals(problem.intervals, config.interval_heads, config.intervals);
   Mask mask = Mask::window(config.left, config.right);
   if (!config.contexts.empty()) mask.num_contexts = std::span<const std::int32_t>(config.contexts);
@@ -186,6 +192,11 @@ Sequences sequences_of(const Problem& problem) {
   return sequences;
 }
 
+/// Null for none.
+const char* text_of(const std::string& text) {
+  return text.empty() ? nullptr : text.c_str();
+}
+
 HstuOptions hstu_options(Problem& problem, const Execution& execution) {
   return {mask_of(problem),
           bias_of(problem),
@@ -193,7 +204,8 @@ HstuOptions hstu_options(Problem& problem, const Execution& execution) {
           problem.config.divisor,
           problem.divisors,
           problem.config.bias_scaled_by_alpha,
-          execution};
+          execution,
+          {.value = text_of(problem.config.score), .slope = text_of(problem.config.slope)}};
 }
 
 SoftmaxOptions softmax_options(Problem& problem, const Execution& execution) {

@@ -50,6 +50,8 @@ struct ProblemConfig {
   bool own_thresholds = false;           ///< bucketed: thresholds instead of the default buckets
   std::vector<std::int64_t> timestamps;  ///< bucketed: empty: made up
 
+  std::string score, slope, mask_function;  ///< a user's functions; empty: none, of the slope: derived
+
   std::optional<double> alpha, divisor, softcap;
   bool divisor_for_each_row = false;
   bool bias_scaled_by_alpha = true;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "cli/runner.h"
 #include "cli/simulate_options.h"
 #include "cli/terminal.h"
+#include "cli/trace_rung.h"
 #include "trace/report.h"
 
 namespace warploom::cli {
@@ -23,8 +25,11 @@ struct Options {
   std::string name;
   std::string device = "auto";
   std::string machine = "h200";
-  std::int64_t cta = 0;
+  std::string op, pass = "forward";  // attention
+  std::int64_t head_dim = 128;       // of a problem without a name
   std::string detail = "steps";
+  std::string rung_name;  // of the GEMM ladder
+  std::optional<Rung> rung;
   bool compare = false;
   trace::TraceOptions trace;
   RunOutput output;
@@ -37,6 +42,7 @@ Result<trace::TracedRun> trace_gemm(const Options& options, const Device& device
   if (!context.ok()) return context.status();
   GemmMemory memory(**gpu::driver());
   if (Status status = memory.fill(*gemm, device.ordinal); !status.ok()) return status;
+  if (options.rung) return trace_rung(*options.rung, memory.call(), options.trace);
   return trace::traced_run(memory.call(), options.trace);
 }
 
@@ -45,10 +51,34 @@ Result<trace::TracedRun> trace_attention(const Options& options, const Device& d
   if (!problem.ok()) return problem.status();
   const Result<ProblemConfig> config = config_of(*problem, movielens_shape());
   if (!config.ok()) return config.status();
-  Problem memory = make_problem(*config, /*backward=*/false);
-  const Result<Runner> runner = Runner::make(memory, device, /*backward=*/false);
+  const bool backward = options.pass == "backward";
+  Problem memory = make_problem(*config, backward);
+  Result<Runner> runner = Runner::make(memory, device, backward);
   if (!runner.ok()) return runner.status();
-  return trace::traced_run(runner->device_call(/*backward=*/false), options.trace);
+  if (backward) {  // which reads what forward wrote
+    if (const Result<double> forward = runner->run(/*backward=*/false); !forward.ok()) return forward.status();
+  }
+  return trace::traced_run(runner->device_call(backward), options.trace);
+}
+
+/// The problem's name: the one that was given, or the standard problem of the operator.
+Result<std::string> name_of(const Options& options, bool gemm) {
+  if (gemm) return options.name;
+  if (!options.op.empty() && options.op != "hstu" && options.op != "softmax")
+    return Status::invalid_value("op = '" + options.op + "' must be hstu or softmax");
+  if (options.pass != "forward" && options.pass != "backward")
+    return Status::invalid_value("pass = '" + options.pass + "' must be forward or backward");
+  if (options.name.empty()) {
+    Case standard;
+    standard.softmax = options.op == "softmax";
+    standard.head_dim = standard.value_dim = options.head_dim;
+    return case_name(standard);
+  }
+  if (!options.op.empty() && !options.name.starts_with(options.op + "-")) {
+    return Status::invalid_value("op = '" + options.op + "' contradicts the problem's name, " + options.name +
+                                 "; leave one of them out");
+  }
+  return options.name;
 }
 
 /// The name, before a device is looked for.
@@ -85,6 +115,19 @@ void print_comparison(const trace::Comparison& comparison) {
   std::printf("  %s\n", comparison.verdict.c_str());
 }
 
+/// The other schedules that the model knows, for the same work.
+void print_schedules(const trace::Report& report) {
+  if (report.schedules.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const trace::ScheduledModel& model : report.schedules)
+    rows.push_back({"model, " + model.name, with_commas(model.makespan), format("%.1f", model.tensor)});
+  rows.push_back({"measured", with_commas(report.comparison->measured_makespan),
+                  format("%.1f", report.comparison->measured_tensor)});
+  std::printf("\n%s\n", paint(Colour::bold, "the schedules of the model").c_str());
+  std::fputs(table({"schedule", "cycles", "products under way %"}, rows, 1).c_str(), stdout);
+  std::printf("  %s\n", paint(Colour::dim, sim::kOptimism).c_str());
+}
+
 void print_report(const trace::Report& report, const std::string& name, const sim::Window& window) {
   const sim::Run& run = report.run;
   std::printf("%s\n", paint(Colour::bold, name + ", measured: " + run.title).c_str());
@@ -103,10 +146,19 @@ void print_report(const trace::Report& report, const std::string& name, const si
           : paint(Colour::red, with_commas(report.order.violated) + " are not as the barriers promise").c_str());
   for (const std::string& violation : report.order.violations) std::printf("    %s\n", violation.c_str());
   if (report.comparison) print_comparison(*report.comparison);
+  print_schedules(report);
 }
 
 int trace_problem(Options options, bool gemm) {
+  const Result<std::string> name = name_of(options, gemm);
+  if (!name.ok()) return warploom::cli::report(name.status());
+  options.name = *name;
   if (Status status = check_name(options.name, gemm); !status.ok()) return warploom::cli::report(status);
+  if (!options.rung_name.empty()) {
+    const Result<Rung> rung = find_rung(options.rung_name);
+    if (!rung.ok()) return warploom::cli::report(rung.status());
+    options.rung = *rung;
+  }
   const Result<sim::Machine> machine = sim::find_machine(options.machine);
   if (!machine.ok()) return warploom::cli::report(machine.status());
   options.trace.machine = *machine;
@@ -122,12 +174,13 @@ int trace_problem(Options options, bool gemm) {
   }
   const Result<trace::TracedRun> traced = gemm ? trace_gemm(options, *device) : trace_attention(options, *device);
   if (!traced.ok()) return warploom::cli::report(traced.status());
-  const Result<trace::Report> report = trace::report_of(*traced, options.cta, options.compare);
+  const Result<trace::Report> report = trace::report_of(*traced, options.compare);
   if (!report.ok()) return warploom::cli::report(report.status());
   const int written = options.output.finish(
       report->run, [&](const sim::Window& window) { print_report(*report, options.name, window); },
       [&](const sim::Window& window) {
         Json json = {{"case", options.name}};
+        if (!gemm) json["pass"] = options.pass;
         json.update(Json(trace::report_json(*report, window)));
         return json;
       });
@@ -140,13 +193,36 @@ void add_kind(CLI::App& parent, bool gemm) {
   CLI::App* command =
       gemm ? add_command(parent, "gemm", "The matrix product's kernel",
                          "  warploom trace gemm gemm-8192x8192x8192-bf16 --compare --until 20000\n"
-                         "  warploom trace gemm gemm-65536x2048x512-bf16 --svg gemm.svg --perfetto gemm.json\n")
-           : add_command(parent, "attention", "The forward attention kernel",
+                         "  warploom trace gemm gemm-65536x2048x512-bf16 --svg gemm.svg --perfetto gemm.json\n"
+                         "  warploom trace gemm gemm-4096x4096x4096-bf16 --rung cp-async --until 20000\n")
+           : add_command(parent, "attention", "The attention kernels, forward and backward",
                          "  warploom trace attention hstu-uniform-B8-L4096-H4-D128-causal-bf16 --compare\n"
-                         "  warploom trace attention softmax-uniform-B8-L4096-H4-D128-full-bf16 --rounds 20\n");
-  command->add_option("problem", options->name, "A benchmark case's name, see docs/cli.md")->required();
+                         "  warploom trace attention --op softmax --head-dim 64 --pass backward --perfetto out.json\n"
+                         "  warploom trace attention --pass backward --head-dim 256 --kernel dq --rounds 20\n");
+  CLI::Option* problem = command->add_option("problem", options->name, "A benchmark case's name, see docs/cli.md");
   add_device_option(*command, options->device);
-  command->add_option("--cta", options->cta, "The CTA to show")->type_name("N")->capture_default_str();
+  if (gemm) {
+    problem->required();
+    command->add_option("--rung", options->rung_name, "A rung of the GEMM ladder instead of the kernel that is fastest")
+        ->type_name("NAME");
+  } else {
+    command->add_option("--pass", options->pass, "Which pass")->type_name("forward|backward")->capture_default_str();
+    command->add_option("--op", options->op, "The operator, where no problem is named (hstu)")
+        ->type_name("hstu|softmax");
+    command
+        ->add_option("--head-dim", options->head_dim,
+                     "Without a name: of OP-uniform-B8-L4096-H4-DN-causal-bf16, the problem that is traced then")
+        ->type_name("N")
+        ->capture_default_str();
+    command->add_option("--kernel", options->trace.kernel, "Of a call that runs several: the one to trace")
+        ->type_name("forward|backward|keys|dq");
+  }
+  command->add_option("--cta", options->trace.cta, "The CTA to show; -1: one whose marks cost least")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--record", options->trace.record, "CTAs that record, from --cta on; 0: all, which costs most")
+      ->type_name("N")
+      ->capture_default_str();
   command->add_flag("--compare", options->compare, "The simulator's run of the same work beside it");
   command->add_option("--machine", options->machine, "The simulator's machine: a name, or a file of machine rates")
       ->type_name("NAME|FILE")

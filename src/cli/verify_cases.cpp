@@ -48,6 +48,11 @@ void add_batches(Cases& cases) {
     c.lengths_q = {300};
     c.heads = 1;
   });
+  // Work items in several groups of sequences and heads, far more of them than fit a GPU's smallest part at once.
+  cases.add("many sequences", [](ProblemConfig& c) {
+    c.lengths_q = {130, 1, 257, 64, 0, 200, 129, 17, 300, 90};
+    c.head_dim = 64;
+  });
   cases.add("dense batch", [](ProblemConfig& c) {
     c.dense = true;
     c.lengths_q = {40, 40, 40};

@@ -67,6 +67,7 @@ void add_shapes(Cases& cases) {
   shape("tall", 520, 8, 72);
   shape("wide", 1, 520, 136);
   shape("long sums", 16, 64, 1000);
+  shape("long sums, a power of two", 9, 40, 2048);
 }
 
 void add_layouts(Cases& cases) {
@@ -130,8 +131,9 @@ void add_ends(Cases& cases) {
 
 std::string tile_name(const GemmConfig& tile) {
   std::string name = "tile " + std::to_string(tile.tile_rows) + "x" + std::to_string(tile.tile_columns);
+  if (tile.few_rows) name += " few rows";
   if (tile.ping_pong) name += " ping-pong";
-  if (tile.multicast > 1) name += " multicast " + std::to_string(tile.multicast);
+  if (tile.multicast > 1) name += (tile.shares_a ? " multicast of A " : " multicast ") + std::to_string(tile.multicast);
   if (tile.split > 1) name += " split " + std::to_string(tile.split);
   return name;
 }

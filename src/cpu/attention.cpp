@@ -12,6 +12,7 @@
 #include "cpu/plan.h"
 #include "cpu/scratch.h"
 #include "cpu/thread_pool.h"
+#include "problem/mask_rows.h"
 
 namespace warploom::cpu {
 namespace {
@@ -56,6 +57,10 @@ void work(void* context) {
 Status no_memory() {
   return Status::runtime_error(
       "not enough memory for the scratch buffers of an attention call; free memory or pass fewer or shorter sequences");
+}
+
+Status no_vectors() {
+  return Status::runtime_error("this processor lacks SSE4.2, which the CPU back end needs at least");
 }
 
 void clear_tail(const warploom_attention& call, const warploom_tensor& tensor, int64_t heads, int64_t dim,
@@ -106,26 +111,47 @@ Status run_plan(const Plan& plan, const Kernels& kernels) {
 
 Status run(const warploom_attention& call) {
   const Kernels* best = kernels();
-  if (best == nullptr)
-    return Status::runtime_error("this processor lacks SSE4.2, which the CPU back end needs at least");
+  if (best == nullptr) return no_vectors();
   try {
-    const Plan plan = make_plan(call);
-    return run_plan(plan, *best);
+    std::vector<int32_t> intervals;
+    const warploom_attention expanded = with_intervals(call, intervals);
+    return run_plan(make_plan(expanded), *best);
   } catch (const std::bad_alloc&) {
     return no_memory();
   }
 }
 
+Status evaluate_score(const warploom_function& function, const float* z, int64_t count, float* values, float* slopes) {
+  const Kernels* best = kernels();
+  if (best == nullptr) return no_vectors();
+  const Result<const expression::ScoreFunction*> found = expression::find_score(function);
+  if (!found.ok()) return found.status();
+  float parameters[expression::kMaxParameters] = {};
+  for (int64_t n = 0; n < function.num_values; ++n) parameters[n] = static_cast<float>(function.values[n]);
+  best->evaluate_score(**found, parameters, z, count, values, slopes);
+  return {};
+}
+
 std::string explain(const warploom_attention& call) {
-  const Plan plan = make_plan(call);
+  std::vector<int32_t> intervals;
+  const warploom_attention expanded = with_intervals(call, intervals);
+  const Plan plan = make_plan(expanded);
   const bool forward = call.pass == WARPLOOM_FORWARD;
   const double products = forward ? 1 : 2.5;
   const double flops = 2 * products * plan.visible_pairs * static_cast<double>(call.head_dim + call.value_dim);
   std::ostringstream text;
   text.precision(15);  // counts are printed to the last digit
   text << R"({"backend": "cpu", "operator": ")" << (plan.info.softmax ? "softmax" : "hstu") << R"(", "pass": ")"
-       << (forward ? "forward" : "backward") << R"(", "instruction_set": ")" << instruction_set() << R"(", "threads": )"
-       << plan.threads << R"(, "row_block": )" << kRowBlock << R"(, "key_tile": )" << kKeyTile;
+       << (forward ? "forward" : "backward") << R"(", "score": ")"
+       << (plan.info.softmax            ? "softmax"
+           : plan.info.score != nullptr ? "a user's function, interpreted"
+                                        : "silu")
+       << R"(", "mask": ")"
+       << (has_mask_function(call)   ? "a user's function, as intervals"
+           : has_interval_mask(call) ? "intervals"
+                                     : "sequence")
+       << R"(", "instruction_set": ")" << instruction_set() << R"(", "threads": )" << plan.threads
+       << R"(, "row_block": )" << kRowBlock << R"(, "key_tile": )" << kKeyTile;
   if (forward) {
     text << R"(, "query_tile": )" << plan.query_tile << R"(, "work_items": )" << plan.forward.size();
   } else {

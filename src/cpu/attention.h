@@ -1,6 +1,7 @@
 // The CPU back end's front door.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "warploom/status.h"
@@ -14,6 +15,9 @@ Status run(const warploom_attention& call);
 
 /// The plan that `run` follows for this call, as a JSON object.
 std::string explain(const warploom_attention& call);
+
+/// A score function's values and slopes (null: not wanted) at `count` points. Errors: those of expression::find_score.
+Status evaluate_score(const warploom_function& function, const float* z, int64_t count, float* values, float* slopes);
 
 /// The processor's name and the instruction set the kernels were dispatched to, e.g. "AVX3".
 std::string processor_name();

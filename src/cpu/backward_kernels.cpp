@@ -16,6 +16,7 @@
 #include "cpu/bias_gradient-inl.h"
 #include "cpu/products-inl.h"
 #include "cpu/read_ahead.h"
+#include "cpu/score_program-inl.h"
 #include "cpu/scores-inl.h"
 #include "cpu/scratch.h"
 
@@ -178,6 +179,24 @@ void silu_gradient(const BackwardTile& t, ScorePart part) {
   }
 }
 
+/// The same with a user's function.
+void score_gradient(const CallInfo& info, const BackwardTile& t, ScorePart part) {
+  const F f;
+  ScoreInterpreter interpreter(info.score->gradient_program, info.score_parameters);
+  const int first = part.first_vector() * kLanes, count = part.end_vector() * kLanes - first;
+  for (int i = part.rows.begin; i < part.rows.end; ++i) {
+    float* row = t.scores + i * kKeyTile + first;
+    float* dz = t.gradient + i * kKeyTile + first;
+    interpreter.run(row, count);
+    const float *p = interpreter.result(0), *slope = interpreter.result(1);
+    for (int x = 0; x < count; x += kLanes) {
+      const auto hidden = is_hidden(hn::LoadU(f, row + x));
+      hn::StoreU(hn::IfThenZeroElse(hidden, hn::LoadU(f, p + x)), f, row + x);
+      hn::StoreU(hn::IfThenZeroElse(hidden, hn::Mul(hn::LoadU(f, dz + x), hn::LoadU(f, slope + x))), f, dz + x);
+    }
+  }
+}
+
 void softmax_gradient(const BackwardTile& t, ScorePart part, bool capped) {
   const F f;
   for (int i = part.rows.begin; i < part.rows.end; ++i) {
@@ -257,6 +276,8 @@ bool tile_gradients(const BackwardTile& t, const KeyHead& head, const BiasView& 
     if (!some) std::fill(live.rows + first, live.rows + part.rows.end, true);
     if (info.softmax) {
       softmax_gradient(t, part, capped);
+    } else if (info.score != nullptr) {
+      score_gradient(info, t, part);
     } else {
       silu_gradient(t, part);
     }

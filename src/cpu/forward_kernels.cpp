@@ -12,6 +12,7 @@
 
 #include "cpu/products-inl.h"
 #include "cpu/read_ahead.h"
+#include "cpu/score_program-inl.h"
 #include "cpu/scores-inl.h"
 #include "cpu/scratch.h"
 
@@ -64,6 +65,21 @@ void silu_rows(ScorePart part, float* scores) {
     float* row = scores + i * kKeyTile;
     for (int v = part.first_vector(); v < part.end_vector(); ++v) {
       hn::StoreU(silu(hn::LoadU(f, row + v * kLanes)), f, row + v * kLanes);
+    }
+  }
+}
+
+/// The same with a user's function.
+void score_rows(const CallInfo& info, ScorePart part, float* scores) {
+  const F f;
+  ScoreInterpreter interpreter(info.score->value_program, info.score_parameters);
+  const int first = part.first_vector() * kLanes, count = part.end_vector() * kLanes - first;
+  for (int i = part.rows.begin; i < part.rows.end; ++i) {
+    float* row = scores + i * kKeyTile + first;
+    interpreter.run(row, count);
+    const float* p = interpreter.result(0);
+    for (int x = 0; x < count; x += kLanes) {
+      hn::StoreU(hn::IfThenZeroElse(is_hidden(hn::LoadU(f, row + x)), hn::LoadU(f, p + x)), f, row + x);
     }
   }
 }
@@ -201,6 +217,8 @@ void run_item(const Plan& plan, const ForwardItem& item, const ForwardItem* next
         const bool some = finish_scores(info, seen, place, part, biased ? t.bias : nullptr, t.scores, nullptr, live);
         if (info.softmax) {
           softmax_rows(t, part, block_row);
+        } else if (info.score != nullptr) {
+          score_rows(info, part, t.scores);
         } else {
           silu_rows(part, t.scores);
         }
@@ -217,6 +235,20 @@ void run_item(const Plan& plan, const ForwardItem& item, const ForwardItem* next
 void forward(const Plan& plan, size_t begin, size_t end, Scratch& scratch) {
   for (size_t n = begin; n < end; ++n)
     run_item(plan, plan.forward[n], n + 1 < end ? &plan.forward[n + 1] : nullptr, scratch);
+}
+
+/// A score function at any points.
+void evaluate_score(const expression::ScoreFunction& function, const float* parameters, const float* z, int64_t count,
+                    float* values, float* slopes) {
+  ScoreInterpreter interpreter(function.gradient_program, parameters);
+  HWY_ALIGN float points[kKeyTile] = {};
+  for (int64_t first = 0; first < count; first += kKeyTile) {
+    const auto n = static_cast<size_t>(std::min<int64_t>(kKeyTile, count - first));
+    std::copy_n(z + first, n, points);
+    interpreter.run(points, kKeyTile);
+    if (values != nullptr) std::copy_n(interpreter.result(0), n, values + first);
+    if (slopes != nullptr) std::copy_n(interpreter.result(1), n, slopes + first);
+  }
 }
 
 void load_values(const void* source, uint32_t dtype, int64_t count, float* target) {
@@ -236,8 +268,9 @@ HWY_AFTER_NAMESPACE();
 namespace warploom::cpu {
 
 bool add_forward_kernels(int64_t target, Kernels& kernels) {
-#define WARPLOOM_ADD(space) \
-  kernels.forward = space::forward, kernels.load_values = space::load_values, kernels.store_values = space::store_values
+#define WARPLOOM_ADD(space)                                                   \
+  kernels.forward = space::forward, kernels.load_values = space::load_values, \
+  kernels.store_values = space::store_values, kernels.evaluate_score = space::evaluate_score
   WARPLOOM_FOR_TARGET(target, WARPLOOM_ADD);
 #undef WARPLOOM_ADD
 }

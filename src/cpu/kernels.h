@@ -16,6 +16,9 @@ struct Kernels {
   /// count consecutive values to and from float32 (float16, bfloat16: to nearest even).
   void (*load_values)(const void* source, uint32_t dtype, int64_t count, float* target);
   void (*store_values)(const float* source, int64_t count, uint32_t dtype, void* target);
+  /// A score function at `count` points; null: not wanted.
+  void (*evaluate_score)(const expression::ScoreFunction& function, const float* parameters, const float* z,
+                         int64_t count, float* values, float* slopes);
 };
 
 /// Those of the best instruction set that this processor has (or that limit_instruction_set allows); null when it has

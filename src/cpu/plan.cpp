@@ -32,6 +32,13 @@ void describe(const warploom_attention& call, CallInfo& info) {
   info.softcap = static_cast<float>(call.softcap);
   info.divisor = static_cast<float>(info.softmax ? 1.0 : effective_divisor(call));
   info.bias_scale = info.softmax || (call.flags & WARPLOOM_BIAS_NOT_SCALED) != 0 ? 1.0f : info.alpha;
+  if (has_score_function(call)) {
+    info.score = *expression::find_score(call.score);  // validated
+    info.hidden_score = kHiddenScore;
+    for (size_t n = 0; n < info.score->parameters.size(); ++n) {
+      info.score_parameters[n] = static_cast<float>(call.score.values[n]);
+    }
+  }
   info.query_groups = call.heads / call.key_heads;
   info.sequences.reserve(static_cast<size_t>(call.batch));
   for (int64_t b = 0; b < call.batch; ++b) info.sequences.push_back(sequence_at(call, b));

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "cpu/time_buckets.h"
+#include "expression/functions.h"
+#include "expression/parse.h"
 #include "problem/sequence.h"
 
 namespace warploom::cpu {
@@ -26,14 +28,23 @@ inline geometry::Interval key_tile(const Sequence& s, int column) {
   return {begin, geometry::min_of(begin + kKeyTile, s.seqlen_k())};
 }
 
+/// How a score that nobody sees is marked where a user's function takes the place of silu: a NaN that no operation
+/// makes, as such a function may be anything at -inf.
+inline constexpr uint32_t kHiddenScore = 0x7fc5a7e1u;
+/// Elsewhere: -inf, which silu and exp turn into 0.
+inline constexpr uint32_t kMinusInfinityBits = 0xff800000u;
+
 /// What a call asks for, resolved once.
 struct CallInfo {
   const warploom_attention* call = nullptr;
   bool softmax = false;
   float alpha = 1;
   float softcap = 0;
-  float divisor = 1;         ///< HSTU without divisor_rows
-  float bias_scale = 1;      ///< what R is multiplied by before it is added to alpha Q K^T
+  float divisor = 1;                                 ///< HSTU without divisor_rows
+  float bias_scale = 1;                              ///< what R is multiplied by before it is added to alpha Q K^T
+  const expression::ScoreFunction* score = nullptr;  ///< HSTU: null: silu
+  float score_parameters[expression::kMaxParameters] = {};
+  uint32_t hidden_score = kMinusInfinityBits;
   int64_t query_groups = 1;  ///< query heads that share a key head
   bool bias_rows_by_key = false;
   std::vector<Sequence> sequences;

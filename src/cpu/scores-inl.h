@@ -1,8 +1,9 @@
 // What happens to a tile of scores between Q K^T and the score function: bias, softcap, mask. Compiled once per target.
 //
 // A masked score is written as -inf, which silu and exp turn into exactly 0 (functions-inl.h), so the score functions
-// know no masks. Which keys and rows of the tile take part at all is kept in Live: products run over those alone, so
-// that a NaN in something that nobody sees enters no sum.
+// know no masks; where a user's function stands for silu, as a mark of its own (kHiddenScore). Which keys and rows of
+// the tile take part at all is kept in Live: products run over those alone, so that a NaN in something that nobody sees
+// enters no sum.
 #if defined(WARPLOOM_CPU_SCORES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WARPLOOM_CPU_SCORES_INL_H_
 #undef WARPLOOM_CPU_SCORES_INL_H_
@@ -171,8 +172,8 @@ HWY_NOINLINE void load_bias(const CallInfo& info, const Sequence& s, const BiasV
   }
 }
 
-/// Adds the bias, applies the softcap and writes -inf where nothing is seen. scores hold alpha Q K^T; bias null: none;
-/// cap_slope (softcap only) takes the softcap's slope or is null.
+/// Adds the bias, applies the softcap and writes info.hidden_score where nothing is seen. scores hold alpha Q K^T; bias
+/// null: none; cap_slope (softcap only) takes the softcap's slope or is null.
 template <bool kBiased>
 HWY_NOINLINE void finish_scores_as(const CallInfo& info, const RowIntervals& seen, TilePlace place, ScorePart part,
                                    const float* bias, float* scores, float* cap_slope, Live& live) {
@@ -180,6 +181,7 @@ HWY_NOINLINE void finish_scores_as(const CallInfo& info, const RowIntervals& see
   const I i32;
   const Vec scale = hn::Set(f, info.bias_scale);
   const Vec masked = hn::Set(f, kMasked);
+  const Vec hidden = hn::BitCast(f, hn::Set(U(), info.hidden_score));
   const bool partial = part.kind == TileKind::partial;
   for (int i = part.rows.begin; i < part.rows.end; ++i) live.rows[i] = false;
   for (int v = part.first_vector(); v < part.end_vector(); ++v) {
@@ -210,7 +212,7 @@ HWY_NOINLINE void finish_scores_as(const CallInfo& info, const RowIntervals& see
       const auto keep = hn::MaskFromVec(hn::BitCast(f, visible));
       live.rows[i] |= !hn::AllFalse(f, keep);
       any = hn::Or(any, visible);
-      hn::StoreU(hn::IfThenElse(keep, z, masked), f, at);
+      hn::StoreU(hn::IfThenElse(keep, z, hidden), f, at);
     }
     HWY_ALIGN int lanes[kLanes];
     hn::Store(any, i32, lanes);

@@ -1,11 +1,13 @@
 #include "gpu/attention.h"
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gpu/choose_plan.h"
 #include "gpu/launch_plan.h"
+#include "gpu/mask_intervals.h"
 #include "gpu/module.h"
 #include "gpu/scratch.h"
 #include "problem/message.h"
@@ -76,11 +78,13 @@ struct Prepared {
   warploom_attention call;
   DeviceInfo device;
   const Driver* cuda;
+  std::optional<Scratch> intervals;  ///< of a mask function
 };
 
-/// Plans the call and runs `body(prepared)` with the call's device current.
+/// Plans the call, its mask function evaluated for that `use`, and runs `body(prepared)` with the call's device
+/// current.
 template <typename Body>
-auto on_device(const warploom_attention& call, Body body) -> decltype(body(std::declval<Prepared&>())) {
+auto on_device(const warploom_attention& call, MaskUse use, Body body) -> decltype(body(std::declval<Prepared&>())) {
   const Result<const Driver*> cuda = driver();
   if (!cuda.ok()) return cuda.status();
   const Result<ContextScope> context = ContextScope::enter(call.device_index);
@@ -89,7 +93,9 @@ auto on_device(const warploom_attention& call, Body body) -> decltype(body(std::
   if (!device.ok()) return device.status();
   const Result<warploom_attention> resolved = resolve(call, **cuda);
   if (!resolved.ok()) return resolved.status();
-  Prepared prepared{{}, *resolved, std::move(*device), *cuda};
+  Result<ExpandedCall> expanded = expand_mask(*resolved, *device, **cuda, use);
+  if (!expanded.ok()) return expanded.status();
+  Prepared prepared{{}, expanded->call, std::move(*device), *cuda, std::move(expanded->memory)};
   if (Status status = choose_plan(prepared.call, prepared.device, *cuda, prepared.plan); !status.ok()) return status;
   return body(prepared);
 }
@@ -135,7 +141,7 @@ Status launch_with_scratch(Prepared& prepared) {
 }  // namespace
 
 Status run(const warploom_attention& call) {
-  return on_device(call, [](Prepared& prepared) -> Status {
+  return on_device(call, MaskUse::run, [](Prepared& prepared) -> Status {
     GpuPlan& plan = prepared.plan;
     if (plan.scratch_left_cleared) {
       const Result<DevicePointer> kept =
@@ -152,17 +158,18 @@ Status run(const warploom_attention& call) {
 }
 
 Status with_plan(const warploom_attention& call, const std::function<Status(GpuPlan&, const Driver&)>& body) {
-  return on_device(call, [&body](Prepared& prepared) -> Status { return body(prepared.plan, *prepared.cuda); });
+  return on_device(call, MaskUse::run,
+                   [&body](Prepared& prepared) -> Status { return body(prepared.plan, *prepared.cuda); });
 }
 
 Status warmup(const warploom_attention& call) {
-  return on_device(call, [](Prepared& prepared) -> Status {
+  return on_device(call, MaskUse::compile, [](Prepared& prepared) -> Status {
     return for_each_kernel(prepared, [](PlannedLaunch&, const LoadedKernel&) { return Status(); });
   });
 }
 
 Result<std::string> explain(const warploom_attention& call) {
-  return on_device(call, [](Prepared& prepared) -> Result<std::string> {
+  return on_device(call, MaskUse::plan, [](Prepared& prepared) -> Result<std::string> {
     return describe(prepared.plan, prepared.call, prepared.device);
   });
 }

@@ -53,9 +53,14 @@ TensorMapShape bias_map(const warploom_attention& call, int box_rows) {
                 {1, bias.row_stride, bias.head_stride, bias.batch_stride}, box_rows);
 }
 
+int64_t bias_gradient_columns(const warploom_attention& call) {
+  const warploom_bias& bias = call.bias;
+  return (call.flags & WARPLOOM_BIAS_GRAD_PADDED) != 0 ? packed_pitch(bias.num_columns, bias.dtype) : bias.num_columns;
+}
+
 TensorMapShape bias_gradient_map(const warploom_attention& call, int box_rows) {
   const warploom_bias& bias = call.bias;
-  return map_of(call, {bias.num_columns, bias.num_rows, bias.heads, bias.batch},
+  return map_of(call, {bias_gradient_columns(call), bias.num_rows, bias.heads, bias.batch},
                 {1, bias.grad_row_stride, bias.grad_head_stride, bias.grad_batch_stride}, box_rows);
 }
 

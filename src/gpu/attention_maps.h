@@ -18,6 +18,9 @@ TensorMapShape bias_gradient_map(const warploom_attention& call, int box_rows);
 warploom_tensor bias_tensor(const warploom_bias& bias);
 warploom_tensor bias_gradient_tensor(const warploom_bias& bias);
 
+/// Columns of a dense bias's gradient that may be written.
+int64_t bias_gradient_columns(const warploom_attention& call);
+
 /// Whether the map exists. Without rows there is no tensor to map. Rows are numbered by 32-bit coordinates.
 bool is_mappable(const TensorMapShape& shape, const warploom_tensor& tensor);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/hopper_backward_pair_config.h"
 #include "gpu/backward_tiles.h"
 #include "gpu/device_call.h"
 #include "gpu/hopper_backward_plan.h"
@@ -71,6 +72,9 @@ std::vector<KernelVariant> dq_sums_variants(const DeviceInfo& device, bool) {
         add({dim, bfloat16, /*vector_reduction=*/true, tile.query_rows});
       }
     }
+    if (device.major == 9 && dim > kMaxOnePassDim) {
+      add({dim, /*bfloat16=*/true, /*vector_reduction=*/true, kPairQueryRows});
+    }
     for (const int bits : {0, 1, 2, 3}) {
       BackwardConfig base;
       base.head_dim = base.value_dim = dim;
@@ -103,11 +107,12 @@ const char* truth(bool value) {
 }
 
 KernelRequest backward_request_for(const char* file, const char* kernel, const std::string& type,
-                                   const std::string& members, const Architecture& architecture, const char* header) {
+                                   const std::string& members, const Architecture& architecture,
+                                   const std::string& text_after, const char* header) {
   KernelRequest request;
   request.entry_file = file;
   request.config_text = message("#include \"", header, "\"\nnamespace warploom {\ninline constexpr ", type,
-                                " kConfig = {", members, "};\n}  // namespace warploom\n");
+                                " kConfig = {", members, "};\n}  // namespace warploom\n", text_after);
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;

@@ -10,10 +10,12 @@ namespace warploom::gpu {
 extern const KernelFamily kBackwardRowTerms;
 extern const KernelFamily kBackwardDqSums;
 
-/// A configuration's members as text for a request, and the request of a backward kernel.
+/// A configuration's members as text for a request, and the request of a backward kernel. text_after: what else stands
+/// before the kernel's file.
 const char* truth(bool value);
 KernelRequest backward_request_for(const char* file, const char* kernel, const std::string& type,
                                    const std::string& members, const Architecture& architecture,
+                                   const std::string& text_after = "",
                                    const char* header = "attention/backward_config.h");
 /// "hstu", "softmax" or "softmax softcap".
 std::string score_name(bool softmax, bool softcap);

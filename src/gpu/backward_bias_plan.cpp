@@ -5,6 +5,7 @@
 
 #include "gpu/backward_tiles.h"
 #include "gpu/device_call.h"
+#include "gpu/user_score.h"
 #include "problem/extents.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
@@ -15,8 +16,8 @@ namespace {
 constexpr const char* kHeader = "attention/backward_bias_config.h";
 
 ConfigKey key_of(const BackwardBiasConfig& c) {
-  return {c.head_dim,    c.value_dim, c.bfloat16,  c.softmax, c.softcap, c.interval_mask, static_cast<int>(c.bias),
-          c.key_columns, c.warps,     c.min_blocks};
+  return {c.head_dim,    c.value_dim, c.bfloat16,   c.softmax,   c.softcap, c.interval_mask, static_cast<int>(c.bias),
+          c.key_columns, c.warps,     c.min_blocks, c.user_score};
 }
 
 KernelRequest sums_request(const ConfigKey& key, const Architecture& architecture) {
@@ -24,16 +25,17 @@ KernelRequest sums_request(const ConfigKey& key, const Architecture& architectur
   return backward_request_for(
       "attention/attention_backward_bias_mma.cu", "attention_backward_bias", "BackwardBiasConfig",
       message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
-              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
-              ", .interval_mask = ", truth(c.interval_mask), ", .bias = BiasKind::", bias_name(c.bias),
-              ", .key_columns = ", c.key_columns, ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks),
-      architecture, kHeader);
+              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap), ", .interval_mask = ",
+              truth(c.interval_mask), ", .bias = BiasKind::", bias_name(c.bias), ", .key_columns = ", c.key_columns,
+              ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks, user_score_member(c.user_score)),
+      architecture, user_score_text(c.user_score), kHeader);
 }
 
 KernelVariant sums_variant(const ConfigKey& key) {
   const BackwardBiasConfig c = mma_backward_bias_config(key);
   return backward_variant_of(kMmaBackwardBias, key,
-                             score_name(c.softmax, c.softcap) + " backward bias " + bias_name(c.bias) + " sums",
+                             score_name(c.softmax, c.softcap) + " backward" + user_score_name(c.user_score) + " bias " +
+                                 bias_name(c.bias) + " sums",
                              c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
@@ -50,7 +52,7 @@ std::vector<KernelVariant> sums_variants(const DeviceInfo& device, bool whole_ta
 
 KernelRequest tables_request(const ConfigKey& key, const Architecture& architecture) {
   return backward_request_for("attention/backward_table_sums.cu", "backward_table_sums", "BackwardTableSumsConfig",
-                              message(".tile = ", key[0]), architecture, kHeader);
+                              message(".tile = ", key[0]), architecture, "", kHeader);
 }
 KernelVariant tables_variant(const ConfigKey& key) {
   return {&kBackwardTableSums, key, "backward table sums of " + std::to_string(key[0]), 8, true, false};
@@ -61,7 +63,7 @@ std::vector<KernelVariant> tables_variants(const DeviceInfo&, bool) {
 
 KernelRequest totals_request(const ConfigKey& key, const Architecture& architecture) {
   return backward_request_for("attention/backward_table_totals.cu", "backward_table_totals",
-                              "BackwardTableTotalsConfig", message(".threads = ", key[0]), architecture, kHeader);
+                              "BackwardTableTotalsConfig", message(".threads = ", key[0]), architecture, "", kHeader);
 }
 KernelVariant totals_variant(const ConfigKey& key) {
   return {&kBackwardTableTotals, key, "backward table totals", 8, true, false};
@@ -118,21 +120,29 @@ void fill_counts(const warploom_attention& call, int tile, BackwardParams& param
   }
 }
 
-PlannedLaunch& add(const KernelFamily& family, const ConfigKey& key, int threads, int shared_bytes, long long ctas,
-                   const BackwardParams& params, GpuPlan& plan) {
+PlannedLaunch& add(const warploom_attention& call, const KernelFamily& family, const ConfigKey& key, int threads,
+                   int shared_bytes, long long ctas, const BackwardParams& params, GpuPlan& plan) {
   PlannedLaunch& launch = plan.add_launch(family, key);
   launch.threads = threads;
   launch.shared_bytes = shared_bytes;
   launch.ctas = ctas;
-  launch.start_params<BackwardParams>() = params;
+  BackwardParams& own = has_score_function(call) ? start_user_params<UserBackwardParams>(call, launch)
+                                                 : launch.start_params<BackwardParams>();
+  own = params;
   return launch;
 }
 
 }  // namespace
 
 const KernelFamily kMmaBackwardBias = {"attention_backward_bias (mma.sync)",
-                                       "kernels/attention/attention_backward_bias_mma.cu", sums_request, sums_variants,
-                                       sums_variant};
+                                       "kernels/attention/attention_backward_bias_mma.cu",
+                                       sums_request,
+                                       sums_variants,
+                                       sums_variant,
+                                       nullptr,
+                                       [](const ConfigKey& key, const std::string& message) {
+                                         return user_score_failure(mma_backward_bias_config(key).user_score, message);
+                                       }};
 const KernelFamily kBackwardTableSums = {"backward_table_sums", "kernels/attention/backward_table_sums.cu",
                                          tables_request, tables_variants, tables_variant};
 const KernelFamily kBackwardTableTotals = {"backward_table_totals", "kernels/attention/backward_table_totals.cu",
@@ -140,7 +150,7 @@ const KernelFamily kBackwardTableTotals = {"backward_table_totals", "kernels/att
 
 BackwardBiasConfig mma_backward_bias_config(const ConfigKey& key) {
   return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, static_cast<BiasKind>(key[6]),
-          key[7], key[8], key[9]};
+          key[7], key[8], key[9],      key[10]};
 }
 
 BiasGradientBy bias_gradient_by(const warploom_attention& call) {
@@ -174,12 +184,16 @@ const char* bias_gradient_text(BiasGradientBy by) {
   return "";
 }
 
+float bias_gradient_factor(const warploom_attention& call, const BiasCall& bias) {
+  if (call.op == WARPLOOM_SOFTMAX) return 1;
+  const double over_n = call.divisor_rows != nullptr ? 1.0 : 1.0 / effective_divisor(call);
+  return static_cast<float>(0.5 * over_n * static_cast<double>(bias.scale));
+}
+
 Status fill_bias_gradient(const warploom_attention& call, const DeviceInfo& device, BackwardParams& params) {
   const BiasGradientBy by = bias_gradient_by(call);
   if (by == BiasGradientBy::nobody) return {};
-  const bool softmax = call.op == WARPLOOM_SOFTMAX;
-  const double over_n = softmax || call.divisor_rows != nullptr ? 1.0 : 1.0 / effective_divisor(call);
-  params.bias_factor = static_cast<float>(softmax ? 1.0 : 0.5 * over_n * static_cast<double>(params.call.bias.scale));
+  params.bias_factor = bias_gradient_factor(call, params.call.bias);
   if (call.bias.kind != WARPLOOM_BUCKETED_BIAS) fill_bias_gradient_call(call, params.bias_gradient);
   if (by == BiasGradientBy::main_kernel) return {};
   if (by == BiasGradientBy::totals) {
@@ -205,7 +219,7 @@ Status add_bias_sums(const warploom_attention& call, const DeviceInfo& device, c
     const int threads = BackwardTableTotalsConfig{}.threads;
     const long long ctas = (entries + threads - 1) / threads;
     if (Status status = check_grid(ctas, threads); !status.ok()) return status;
-    add(kBackwardTableTotals, {threads}, threads, 0, ctas, params, plan);
+    add(call, kBackwardTableTotals, {threads}, threads, 0, ctas, params, plan);
     return {};
   }
   const Result<BackwardBiasConfig> config = config_of(call, device);
@@ -219,10 +233,10 @@ Status add_bias_sums(const warploom_attention& call, const DeviceInfo& device, c
       tables ? call.batch * call.heads * static_cast<long long>(sums.row_tiles) * sums.time_passes * kDiagonalParts
              : static_cast<long long>(sums.sequences) * sums.heads * sums.row_tiles * sums.column_tiles;
   if (Status status = check_grid(ctas, config->key_columns); !status.ok()) return status;
-  add(kMmaBackwardBias, key_of(*config), config->warps * 32, shared_map(*config).bytes, ctas, own, plan);
+  add(call, kMmaBackwardBias, key_of(*config), config->warps * 32, shared_map(*config).bytes, ctas, own, plan);
   if (!tables) return {};
   if (Status status = check_grid(entries, 1); !status.ok()) return status;
-  add(kBackwardTableSums, {config->key_columns}, kTableSumsThreads, 0, entries, own, plan);
+  add(call, kBackwardTableSums, {config->key_columns}, kTableSumsThreads, 0, entries, own, plan);
   return {};
 }
 

@@ -29,6 +29,9 @@ BiasGradientBy bias_gradient_by(const warploom_attention& call);
 /// For `explain`.
 const char* bias_gradient_text(BiasGradientBy by);
 
+/// What the kernels' dS lacks of dR.
+float bias_gradient_factor(const warploom_attention& call, const BiasCall& bias);
+
 /// Fills in what the kernels read of the gradient; scratch memory is asked for in bias_sums.record_bytes and, cleared,
 /// table_totals_bytes. Error: runtime_error where no tile fits the device.
 Status fill_bias_gradient(const warploom_attention& call, const DeviceInfo& device, BackwardParams& params);

@@ -8,6 +8,7 @@
 #include "gpu/backward_bias_plan.h"
 #include "gpu/backward_tiles.h"
 #include "gpu/device_call.h"
+#include "gpu/user_score.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
 
@@ -63,7 +64,8 @@ ConfigKey key_of(const BackwardConfig& c) {
           c.dq_row_warps,
           c.stages,
           c.warps,
-          c.min_blocks};
+          c.min_blocks,
+          c.user_score};
 }
 
 KernelRequest backward_request(const ConfigKey& key, const Architecture& architecture) {
@@ -77,16 +79,16 @@ KernelRequest backward_request(const ConfigKey& key, const Architecture& archite
               ", .accumulate_dq = ", truth(c.accumulate_dq), ", .vector_reduction = ", truth(c.vector_reduction),
               ", .query_rows = ", c.query_rows, ", .key_rows = ", c.key_rows, ", .key_blocks = ", c.key_blocks,
               ", .dq_row_warps = ", c.dq_row_warps, ", .stages = ", c.stages, ", .warps = ", c.warps,
-              ", .min_blocks = ", c.min_blocks),
-      architecture);
+              ", .min_blocks = ", c.min_blocks, user_score_member(c.user_score)),
+      architecture, user_score_text(c.user_score));
 }
 
 KernelVariant backward_variant(const ConfigKey& key) {
   const BackwardConfig c = mma_backward_config(key);
   return backward_variant_of(kMmaBackward, key,
-                             score_name(c.softmax, c.softcap) + " backward" + bias_text(c.bias) +
-                                 (c.bias_gradient ? " with gradient" : "") + (c.bias_aligned ? "" : " unaligned") +
-                                 (c.accumulate_dq ? "" : " deterministic"),
+                             score_name(c.softmax, c.softcap) + " backward" + user_score_name(c.user_score) +
+                                 bias_text(c.bias) + (c.bias_gradient ? " with gradient" : "") +
+                                 (c.bias_aligned ? "" : " unaligned") + (c.accumulate_dq ? "" : " deterministic"),
                              c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
@@ -115,6 +117,20 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
       }
     }
   }
+  if (!whole_table) return result;
+  for (const int number : sample_scores()) {
+    for (const int dim : {64, 128, 256}) {
+      for (const BiasKind bias : {BiasKind::none, BiasKind::rows16}) {
+        BackwardConfig base;
+        base.head_dim = base.value_dim = dim;
+        base.bias = bias;
+        base.bfloat16 = bias == BiasKind::none;
+        base.user_score = number;
+        const Result<BackwardConfig> chosen = choose_backward_tile(base, device);
+        if (chosen.ok()) result.push_back(backward_variant(key_of(*chosen)));
+      }
+    }
+  }
   return result;
 }
 
@@ -122,8 +138,8 @@ std::vector<KernelVariant> backward_variants(const DeviceInfo& device, bool whol
 // -----------------------------------------------------------------------------------------
 
 ConfigKey key_of(const BackwardDqConfig& c) {
-  return {c.head_dim,    c.value_dim, c.bfloat16, c.softmax,   c.softcap, c.interval_mask, static_cast<int>(c.bias),
-          c.key_columns, c.stages,    c.warps,    c.min_blocks};
+  return {c.head_dim,    c.value_dim, c.bfloat16, c.softmax,    c.softcap,   c.interval_mask, static_cast<int>(c.bias),
+          c.key_columns, c.stages,    c.warps,    c.min_blocks, c.user_score};
 }
 
 KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture) {
@@ -131,17 +147,19 @@ KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture)
   return backward_request_for(
       "attention/attention_backward_dq_mma.cu", "attention_backward_dq", "BackwardDqConfig",
       message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
-              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap), ", .interval_mask = ",
-              truth(c.interval_mask), ", .bias = BiasKind::", bias_name(c.bias), ", .key_columns = ", c.key_columns,
-              ", .stages = ", c.stages, ", .warps = ", c.warps, ", .min_blocks = ", c.min_blocks),
-      architecture);
+              ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
+              ", .interval_mask = ", truth(c.interval_mask), ", .bias = BiasKind::", bias_name(c.bias),
+              ", .key_columns = ", c.key_columns, ", .stages = ", c.stages, ", .warps = ", c.warps,
+              ", .min_blocks = ", c.min_blocks, user_score_member(c.user_score)),
+      architecture, user_score_text(c.user_score));
 }
 
 KernelVariant dq_variant(const ConfigKey& key) {
   const BackwardDqConfig c = mma_backward_dq_config(key);
-  return backward_variant_of(kMmaBackwardDq, key,
-                             score_name(c.softmax, c.softcap) + " backward" + bias_text(c.bias) + " dq", c.head_dim,
-                             c.value_dim, c.bfloat16, c.interval_mask);
+  return backward_variant_of(
+      kMmaBackwardDq, key,
+      score_name(c.softmax, c.softcap) + " backward" + user_score_name(c.user_score) + bias_text(c.bias) + " dq",
+      c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool whole_table) {
@@ -159,6 +177,16 @@ std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool whole_tabl
     const auto base = config_for<BackwardDqConfig>(asked);
     for (const BackwardDqConfig& config : backward_dq_tiles(base, device, whole_table)) {
       result.push_back(dq_variant(key_of(config)));
+    }
+  }
+  if (!whole_table) return result;
+  for (const int number : sample_scores()) {
+    for (const int dim : {64, 128, 256}) {
+      BackwardDqConfig base;
+      base.head_dim = base.value_dim = dim;
+      base.user_score = number;
+      const Result<BackwardDqConfig> chosen = choose_backward_dq_tile(base, device);
+      if (chosen.ok()) result.push_back(dq_variant(key_of(*chosen)));
     }
   }
   return result;
@@ -189,7 +217,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
   json["config"] = {{"head_dim", c.head_dim},
                     {"value_dim", c.value_dim},
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
-                    {"score", score_name(c.softmax, c.softcap)},
+                    {"score", c.user_score != 0 ? kUserScoreName : score_name(c.softmax, c.softcap)},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
                     {"bias", bias_name(c.bias)},
                     {"query_rows", c.query_rows},
@@ -210,26 +238,40 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
       {"why", message("each visible pair costs ", 2.0 * static_cast<double>(3 * call.head_dim + 2 * call.value_dim),
                       " FLOPs, whose operands come from shared memory")}};
   json["why"] =
-      message("the tile table's first row for heads up to ", std::max(c.head_dim, c.value_dim), " whose ", c.min_blocks,
+      message(c.user_score != 0 ? "the kernels through mma.sync take any score function; " : "",
+              "the tile table's first row for heads up to ", std::max(c.head_dim, c.value_dim), " whose ", c.min_blocks,
               " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
 }
 
 }  // namespace
 
-const KernelFamily kMmaBackward = {"attention_backward (mma.sync)", "kernels/attention/attention_backward_mma.cu",
-                                   backward_request, backward_variants, backward_variant};
+const KernelFamily kMmaBackward = {"attention_backward (mma.sync)",
+                                   "kernels/attention/attention_backward_mma.cu",
+                                   backward_request,
+                                   backward_variants,
+                                   backward_variant,
+                                   nullptr,
+                                   [](const ConfigKey& key, const std::string& message) {
+                                     return user_score_failure(mma_backward_config(key).user_score, message);
+                                   }};
 const KernelFamily kMmaBackwardDq = {"attention_backward_dq (mma.sync)",
-                                     "kernels/attention/attention_backward_dq_mma.cu", dq_request, dq_variants,
-                                     dq_variant};
+                                     "kernels/attention/attention_backward_dq_mma.cu",
+                                     dq_request,
+                                     dq_variants,
+                                     dq_variant,
+                                     nullptr,
+                                     [](const ConfigKey& key, const std::string& message) {
+                                       return user_score_failure(mma_backward_dq_config(key).user_score, message);
+                                     }};
 BackwardConfig mma_backward_config(const ConfigKey& key) {
   return {key[0],      key[1],      key[2] != 0, key[3] != 0,  key[4] != 0, key[5] != 0, static_cast<BiasKind>(key[6]),
           key[7] != 0, key[8] != 0, key[9] != 0, key[10] != 0, key[11],     key[12],     key[13],
-          key[14],     key[15],     key[16],     key[17]};
+          key[14],     key[15],     key[16],     key[17],      key[18]};
 }
 
 BackwardDqConfig mma_backward_dq_config(const ConfigKey& key) {
   return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, static_cast<BiasKind>(key[6]),
-          key[7], key[8], key[9],      key[10]};
+          key[7], key[8], key[9],      key[10],     key[11]};
 }
 
 Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& device, GpuPlan& plan) {
@@ -257,7 +299,8 @@ Status plan_mma_backward(const warploom_attention& call, const DeviceInfo& devic
     launch.threads = threads;
     launch.shared_bytes = shared_bytes;
     launch.ctas = ctas;
-    BackwardParams& params = launch.start_params<BackwardParams>();
+    BackwardParams& params = base.user_score != 0 ? start_user_params<UserBackwardParams>(call, launch)
+                                                  : launch.start_params<BackwardParams>();
     params = common;
     params.call.schedule = schedule;
   };

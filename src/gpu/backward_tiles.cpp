@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "problem/message.h"
 
@@ -25,12 +26,22 @@ constexpr std::array kTiles = {
     Tile{256, true, 32, 32, 1, 2, 1, 4, 1},
 };
 
-/// With a bias, whose part of a tile takes registers: more warps that own 16 keys each.
+/// With a bias, whose part of a tile takes registers, as float16's exponents do beside a user's function: more warps
+/// that own 16 keys each.
 constexpr std::array kBiasedTiles = {
     Tile{64, false, 32, 128, 2, 2, 2, 4, 2}, Tile{64, true, 64, 128, 1, 2, 2, 8, 1},
     Tile{64, true, 32, 64, 1, 2, 2, 4, 1},   Tile{128, false, 64, 128, 1, 2, 2, 8, 1},
     Tile{128, true, 32, 128, 1, 2, 2, 8, 1}, Tile{128, true, 32, 64, 1, 2, 2, 4, 1},
     Tile{256, false, 64, 64, 2, 2, 2, 8, 1}, Tile{256, true, 32, 64, 1, 2, 2, 8, 1},
+    Tile{256, true, 32, 32, 1, 2, 1, 4, 1},
+};
+
+/// With a user's function beside a bias or float16's exponents, as nobody knows how many registers it takes: little of
+/// a tile a warp.
+constexpr std::array kFunctionTiles = {
+    Tile{128, true, 32, 64, 1, 2, 2, 8, 1},
+    Tile{128, true, 32, 64, 1, 2, 1, 8, 1},
+    Tile{256, true, 32, 64, 1, 2, 2, 8, 1},
     Tile{256, true, 32, 32, 1, 2, 1, 4, 1},
 };
 
@@ -101,8 +112,8 @@ bool serves(const Tile& tile, const BackwardConfig& config, const DeviceInfo& de
   // A 16-bit bias whose gradient is written element by element, beside softmax's terms.
   const bool elementwise =
       config.bias == BiasKind::rows16 && config.softmax && !config.bias_aligned && !config.accumulate_dq;
-  const bool needs = config.interval_mask || odd || (wide_bias && (config.softmax || config.head_dim <= 64)) ||
-                     elementwise ||
+  const bool needs = config.interval_mask || config.user_score != 0 || odd ||
+                     (wide_bias && (config.softmax || config.head_dim <= 64)) || elementwise ||
                      // Older code generators need more of them.
                      (config.bias == BiasKind::bucketed && (tile.max_dim > 128 || device.major < 9)) ||
                      // float16's exponents need P and dS together, while tables take dS.
@@ -114,8 +125,8 @@ bool serves(const DqTile&, const BackwardDqConfig&, const DeviceInfo&) {
 }
 bool serves(const BiasTile& tile, const BackwardBiasConfig& config, const DeviceInfo& device) {
   // Sums of a stored bias stay in registers beside the scores. Older code generators need more of them.
-  const bool needs = config.interval_mask || config.softcap || !config.bfloat16 || config.bias != BiasKind::bucketed ||
-                     device.major < 9;
+  const bool needs = config.interval_mask || config.softcap || config.user_score != 0 || !config.bfloat16 ||
+                     config.bias != BiasKind::bucketed || device.major < 9;
   return tile.spare || !needs;
 }
 
@@ -157,8 +168,10 @@ std::vector<Config> rows(const Table& tiles, const Config& base, const DeviceInf
   return result;
 }
 
-const auto& tiles_of(const BackwardConfig& base) {
-  return base.bias == BiasKind::none ? kTiles : kBiasedTiles;
+std::span<const Tile> tiles_of(const BackwardConfig& base) {
+  const bool biased = base.bias != BiasKind::none;
+  if (base.user_score != 0 && (biased || !base.bfloat16)) return kFunctionTiles;
+  return !biased ? std::span<const Tile>(kTiles) : std::span<const Tile>(kBiasedTiles);
 }
 
 }  // namespace

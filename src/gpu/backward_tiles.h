@@ -6,6 +6,7 @@
 #include "attention/backward_bias_config.h"
 #include "gpu/device_call.h"
 #include "gpu/driver.h"
+#include "gpu/user_score.h"
 #include "problem/sequence.h"
 #include "warploom/status.h"
 
@@ -55,6 +56,7 @@ Config config_for(const warploom_attention& call) {
       config_for<Config>(BiasedScore{static_cast<int>(call.head_dim), softmax, softmax && call.softcap != 0,
                                      call.dtype == WARPLOOM_BFLOAT16, has_interval_mask(call), bias_kind(call)});
   config.value_dim = static_cast<int>(call.value_dim);
+  config.user_score = user_score_number(call);
   return config;
 }
 

@@ -8,7 +8,9 @@
 #include "gpu/gemm_plan.h"
 #include "gpu/hopper_backward_plan.h"
 #include "gpu/hopper_forward_plan.h"
+#include "gpu/hopper_pair_plan.h"
 #include "gpu/hopper_two_kernel_plan.h"
+#include "gpu/mask_intervals.h"
 #include "gpu/mma_forward_plan.h"
 #include "gpu/reference_device.h"
 #include "gpu/settings.h"
@@ -18,11 +20,24 @@
 namespace warploom::gpu {
 namespace {
 
-constexpr std::array kFamilies = {&kHopperForward,     &kMmaForward,          &kSplitForward,
-                                  &kCombine,           &kHopperBackward,      &kHopperBackwardKeys,
-                                  &kHopperBackwardDq,  &kMmaBackward,         &kMmaBackwardDq,
-                                  &kBackwardRowTerms,  &kBackwardDqSums,      &kMmaBackwardBias,
-                                  &kBackwardTableSums, &kBackwardTableTotals, &kGemm};
+constexpr std::array kFamilies = {&kHopperForward,
+                                  &kMmaForward,
+                                  &kSplitForward,
+                                  &kCombine,
+                                  &kHopperBackward,
+                                  &kHopperBackwardPair,
+                                  &kHopperBackwardKeys,
+                                  &kHopperBackwardDq,
+                                  &kMmaBackward,
+                                  &kMmaBackwardDq,
+                                  &kBackwardRowTerms,
+                                  &kBackwardDqSums,
+                                  &kMmaBackwardBias,
+                                  &kBackwardTableSums,
+                                  &kBackwardTableTotals,
+                                  &kMaskIntervals,
+                                  &kGemm,
+                                  &kGemmFewRows};
 
 }  // namespace
 
@@ -37,6 +52,7 @@ Status choose_plan(const warploom_attention& call, const DeviceInfo& device, con
   if (call.pass == WARPLOOM_BACKWARD) {
     const bool hopper = *choice != KernelChoice::mma_sync && hopper_backward_serves(call, device, cuda);
     if (!hopper) return plan_mma_backward(call, device, plan);
+    if (pair_serves(call)) return plan_hopper_pair(call, device, cuda, plan);
     return takes_two_kernels(call) ? plan_hopper_two_kernels(call, device, cuda, plan)
                                    : plan_hopper_backward(call, device, cuda, plan);
   }

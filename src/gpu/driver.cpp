@@ -81,6 +81,7 @@ std::string bind_all(const DynamicLibrary& library, Driver& driver) {
   bind("cuEventElapsedTime", driver.cuEventElapsedTime);
   (void)library.bind("cuTensorMapEncodeTiled", driver.cuTensorMapEncodeTiled);
   (void)library.bind("cuStreamGetId", driver.cuStreamGetId);
+  (void)library.bind("cuLaunchKernelEx", driver.cuLaunchKernelEx);
   return missing;
 }
 

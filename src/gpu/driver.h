@@ -38,6 +38,24 @@ struct MemoryPoolProperties {
 };
 static_assert(sizeof(MemoryPoolProperties) == 88);
 
+/// CUlaunchAttribute and CUlaunchConfig.
+struct LaunchAttribute {
+  int id = 0;
+  int padding = 0;
+  int value[16] = {};
+};
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  StreamHandle stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56);
+/// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
+inline constexpr int launch_attribute_programmatic_serialization = 6;
+/// The driver from which on graphs know it.
+inline constexpr int programmatic_serialization_version = 12030;
+
 /// CUmemPool_attribute.
 inline constexpr int memory_pool_release_threshold = 4;
 
@@ -96,8 +114,10 @@ struct Driver {
   DriverResult (*cuEventSynchronize)(EventHandle) = nullptr;
   DriverResult (*cuEventElapsedTime)(float* milliseconds, EventHandle start, EventHandle end) = nullptr;
 
-  /// Null in drivers from before CUDA 12: ids of streams (never used again), and tensor maps (gpu/tensor_map.h).
+  /// Null in drivers from before CUDA 12: ids of streams (never used again), launches with attributes, and tensor maps
+  /// (gpu/tensor_map.h).
   DriverResult (*cuStreamGetId)(StreamHandle, unsigned long long* id) = nullptr;
+  DriverResult (*cuLaunchKernelEx)(const LaunchConfig*, FunctionHandle, void** arguments, void** extra) = nullptr;
   DriverResult (*cuTensorMapEncodeTiled)(void* map, int element_type, std::uint32_t rank, DevicePointer address,
                                          const std::uint64_t* dims, const std::uint64_t* strides,
                                          const std::uint32_t* box, const std::uint32_t* element_strides, int interleave,

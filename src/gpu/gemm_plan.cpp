@@ -15,7 +15,17 @@ namespace {
 
 constexpr GemmType k8 = GemmType::float8_e4m3;
 /// The tiles that were measured to be worth having (docs/gemm.md). Without the staging of D where it cannot be.
-constexpr std::array<GemmConfig, 13> kTable = {{
+constexpr std::array<GemmConfig, 16> kTable = {{
+    {.tile_rows = 8, .tile_columns = 16, .stages = 8, .consumers = 2, .staging_panels = 0, .few_rows = true},
+    {.tile_rows = 16, .tile_columns = 16, .stages = 4, .consumers = 2, .staging_panels = 0, .few_rows = true},
+    {.tile_rows = 64,
+     .tile_columns = 32,
+     .stages = 8,
+     .consumers = 1,
+     .multicast = 2,
+     .staging_panels = 0,
+     .panels = 2,
+     .shares_a = true},
     {.tile_rows = 128, .tile_columns = 256, .stages = 3, .multicast = 2, .staging_panels = 4},
     {.tile_rows = 128, .tile_columns = 256, .stages = 3, .staging_panels = 4},
     {.tile_rows = 128, .tile_columns = 128, .stages = 5, .ping_pong = true, .multicast = 2, .staging_panels = 2},
@@ -32,12 +42,16 @@ constexpr std::array<GemmConfig, 13> kTable = {{
     {.input = k8, .tile_rows = 128, .tile_columns = 64, .stages = 8, .split = 2, .staging_panels = 0},
 }};
 
+/// Whether calls choose the kernel for few rows, and clusters that share A.
+constexpr bool kServesFewRows = true, kSharesA = true;
+
 // The model's rates, an H200's. Tensor core and L2 are those of an SM.
 constexpr double kBytesMultipliedPerClock = 4096;  // multiply-adds times the bytes of a value
 constexpr double kL2BytesPerClock = 64;            // an SM's load path; large products were seen to take 48
 constexpr double kMemoryBytesPerClock = 2400;      // of the whole GPU: 4.3 TB/s at 1.75 GHz
-constexpr double kNarrowFactor = 1.05;             // 128 columns a wgmma: more reads of A for each product
+constexpr double kNarrowFactor = 1.12;             // 128 columns a wgmma: more reads of A for each product
 constexpr double kStartCycles = 3000;              // launch, barriers, first loads
+constexpr double kStartCyclesOfFewRows = 1500;     // no tensor map, no barrier
 constexpr double kSumCycles = 3000;                // adding up over a cluster
 constexpr double kStoreCyclesPerValue = 8;         // of a thread's accumulators, plain
 constexpr double kDirectCyclesPerValue = 16;
@@ -86,31 +100,37 @@ GemmCandidate judged(const GemmConfig& config, const warploom_gemm& call, const 
   result.config = config;
   const int cluster = gemm_cluster(config);
   const int64_t steps = rounded_up(steps_of(call, config), config.split);
-  result.tiles = rounded_up(call.rows, config.tile_rows * config.multicast) *
-                 rounded_up(call.columns, config.tile_columns) * call.batch;
-  result.waves = rounded_up(result.tiles, std::max(1, device.sm_count / cluster));
+  result.tiles = rounded_up(call.rows, config.tile_rows * gemm_cluster_rows(config)) *
+                 rounded_up(call.columns, config.tile_columns * gemm_cluster_columns(config)) * call.batch;
+  const int at_once = config.few_rows ? few_rows_at_once(config) * device.sm_count : device.sm_count / cluster;
+  result.waves = rounded_up(result.tiles, std::max(1, at_once));
 
   // A slot holds as many bytes whatever the type.
-  const double products = static_cast<double>(config.tile_rows) * config.tile_columns * geometry::kPanelRowBytes;
+  const double slot_row_bytes = config.panels * geometry::kPanelRowBytes;
+  const double products = static_cast<double>(config.tile_rows) * config.tile_columns * slot_row_bytes;
   const double tensor = products / kBytesMultipliedPerClock * (config.tile_columns < 256 ? kNarrowFactor : 1);
-  const double loaded_rows = static_cast<double>(std::min<int64_t>(config.tile_rows, call.rows)) +
-                             static_cast<double>(config.tile_columns) / config.multicast;
-  const double l2 = loaded_rows * geometry::kPanelRowBytes / kL2BytesPerClock;
+  const double loaded_rows =
+      gemm_loaded_rows(config, static_cast<int>(std::min<int64_t>(config.tile_rows, call.rows))) +
+      gemm_loaded_columns(config);
+  const double l2 = loaded_rows * slot_row_bytes / kL2BytesPerClock;
   result.limiter = tensor >= l2 ? "tensor core" : "loads from L2";
   const double main_loop = static_cast<double>(steps) * std::max(tensor, l2);
-  const double values = gemm_consumer_rows(config) / 64.0 * config.tile_columns / 2;
+  const double values =
+      config.few_rows ? 1 : gemm_consumer_rows(config) / 64.0 * config.tile_columns / 2;  // of a thread
   const double epilogue =
       kEpilogueCycles + values * ((gemm_staged(config) ? kStoreCyclesPerValue : kDirectCyclesPerValue) +
                                   (config.silu ? kSiluCyclesPerValue : 0));
   result.tile_cycles =
       config.ping_pong ? std::max(main_loop, (main_loop + epilogue) / config.consumers) : main_loop + epilogue;
+  // Tiles of few rows follow one another too far apart to find B in L2.
+  const double times_b = config.few_rows ? static_cast<double>(rounded_up(call.rows, config.tile_rows)) : 1;
   const double values_moved = static_cast<double>(call.rows) * static_cast<double>(call.depth) +
-                              static_cast<double>(call.columns) * static_cast<double>(call.depth);
+                              static_cast<double>(call.columns) * static_cast<double>(call.depth) * times_b;
   const double results_moved = static_cast<double>(call.rows) * static_cast<double>(call.columns) *
                                (call.c.data != nullptr ? 2 : 1) * gemm_value_bytes(call.out_dtype);
   result.memory_cycles = (values_moved * gemm_value_bytes(call.dtype) + results_moved) *
                          static_cast<double>(call.batch) / kMemoryBytesPerClock;
-  result.cycles = kStartCycles +
+  result.cycles = (config.few_rows ? kStartCyclesOfFewRows : kStartCycles) +
                   std::max(static_cast<double>(result.waves) * result.tile_cycles, result.memory_cycles) +
                   (config.ping_pong ? epilogue : 0) + (config.split > 1 ? kSumCycles : 0);
   return result;
@@ -130,7 +150,10 @@ ConfigKey key_of(const GemmConfig& c) {
           c.bias,
           c.silu,
           c.residual,
-          static_cast<int>(c.trace)};
+          static_cast<int>(c.trace),
+          c.panels,
+          c.shares_a,
+          c.few_rows};
 }
 
 const char* type_name(GemmType type) {
@@ -146,7 +169,7 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
   const GemmConfig c = gemm_config(key);
   const auto truth = [](bool value) { return value ? "true" : "false"; };
   KernelRequest request;
-  request.entry_file = "gemm/gemm_sm90.cu";
+  request.entry_file = c.few_rows ? "gemm/gemm_few_rows.cu" : "gemm/gemm_sm90.cu";
   request.config_text =
       message("#include \"gemm/gemm_config.h\"\nnamespace warploom {\ninline constexpr GemmConfig kConfig = {",
               ".input = GemmType::", type_name(c.input), ", .output = GemmType::", type_name(c.output),
@@ -154,25 +177,32 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
               ", .consumers = ", c.consumers, ", .ping_pong = ", truth(c.ping_pong), ", .multicast = ", c.multicast,
               ", .split = ", c.split, ", .staging_panels = ", c.staging_panels, ", .bias = ", truth(c.bias),
               ", .silu = ", truth(c.silu), ", .residual = ", truth(c.residual), ", .trace = trace::Level{",
-              static_cast<int>(c.trace), "}", "};\n}  // namespace warploom\n");
+              static_cast<int>(c.trace), "}, .panels = ", c.panels, ", .shares_a = ", truth(c.shares_a),
+              ", .few_rows = ", truth(c.few_rows), "};\n}  // namespace warploom\n");
   request.kernel_name = "gemm";
   request.architecture = architecture;
   return request;
 }
 
 std::string name_of(const GemmConfig& c) {
-  return message("gemm ", c.tile_rows, "x", c.tile_columns, c.ping_pong ? " ping-pong" : "",
-                 c.multicast > 1 ? message(" multicast ", c.multicast) : "",
-                 c.split > 1 ? message(" split ", c.split) : "", c.split == 1 && !gemm_staged(c) ? " direct" : "", " ",
-                 short_name(c.input), " to ", type_name(c.output), c.bias ? " bias" : "", c.silu ? " silu" : "",
-                 c.residual ? " residual" : "", c.trace != trace::Level::off ? " traced" : "");
+  return message(
+      "gemm ", c.few_rows ? "few rows " : "", c.tile_rows, "x", c.tile_columns, c.ping_pong ? " ping-pong" : "",
+      c.multicast > 1 ? message(c.shares_a ? " multicast of A " : " multicast ", c.multicast) : "",
+      c.split > 1 ? message(" split ", c.split) : "", c.split == 1 && !gemm_staged(c) && !c.few_rows ? " direct" : "",
+      " ", short_name(c.input), " to ", type_name(c.output), c.bias ? " bias" : "", c.silu ? " silu" : "",
+      c.residual ? " residual" : "", c.trace != trace::Level::off ? " traced" : "");
+}
+
+const KernelFamily& family_of(const GemmConfig& config) {
+  return config.few_rows ? kGemmFewRows : kGemm;
 }
 
 KernelVariant variant_of(const ConfigKey& key) {
   const GemmConfig config = gemm_config(key);
-  return {&kGemm, key, name_of(config), 0, config.input == GemmType::bfloat16, false};
+  return {&family_of(config), key, name_of(config), 0, config.input == GemmType::bfloat16, false};
 }
 
+template <bool FewRows>
 std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_table) {
   std::vector<KernelVariant> result;
   if (device.major != 9) return result;
@@ -185,6 +215,7 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_tabl
     result.push_back(variant_of(key_of(config)));
   };
   for (const GemmConfig& row : kTable) {
+    if (row.few_rows != FewRows) continue;
     for (const GemmType output : {GemmType::bfloat16, GemmType::float16}) {
       const GemmType input = row.input == k8 ? k8 : output;
       for (const bool epilogue : {false, true}) add(row, input, output, false, epilogue, false);
@@ -229,7 +260,24 @@ void attach_trace(PlannedLaunch& launch, trace::Level level, const trace::Sheet&
   launch.params_as<GemmParams>().sheet = sheet;
 }
 
-constexpr TraceHooks kTraceHooks = {strips_of, attach_trace};
+constexpr TraceHooks kTraceHooks = {"product", strips_of, attach_trace};
+
+/// What follows the sums.
+void set_ends(const warploom_gemm& call, GemmEnds& ends) {
+  ends.out_data = call.out.data;
+  ends.residual_data = call.c.data;
+  ends.bias = call.bias;
+  ends.scale_a = call.scale_a;
+  ends.scale_b = call.scale_b;
+  ends.out_row_stride = call.out.row_stride;
+  ends.out_batch_stride = call.out.batch_stride;
+  ends.residual_row_stride = call.c.row_stride;
+  ends.residual_batch_stride = call.c.batch_stride;
+  ends.rows = static_cast<int>(call.rows);
+  ends.columns = static_cast<int>(call.columns);
+  ends.alpha = static_cast<float>(call.alpha);
+  ends.beta = static_cast<float>(call.beta);
+}
 
 Status encode(const Driver& driver, const char* name, const TensorMapShape& shape, const void* data,
               ptx::TensorMap& map) {
@@ -241,8 +289,10 @@ Status encode(const Driver& driver, const char* name, const TensorMapShape& shap
 
 }  // namespace
 
-const KernelFamily kGemm = {"gemm (wgmma)", "kernels/gemm/gemm_sm90.cu", request_of, variants_of, variant_of,
+const KernelFamily kGemm = {"gemm (wgmma)", "kernels/gemm/gemm_sm90.cu", request_of, variants_of<false>, variant_of,
                             &kTraceHooks};
+const KernelFamily kGemmFewRows = {"gemm (few rows)", "kernels/gemm/gemm_few_rows.cu", request_of, variants_of<true>,
+                                   variant_of};
 
 GemmConfig gemm_config(const ConfigKey& key) {
   GemmConfig c;
@@ -260,6 +310,9 @@ GemmConfig gemm_config(const ConfigKey& key) {
   c.silu = key[11] != 0;
   c.residual = key[12] != 0;
   c.trace = static_cast<trace::Level>(key[13]);
+  c.panels = key[14];
+  c.shares_a = key[15] != 0;
+  c.few_rows = key[16] != 0;
   return c;
 }
 
@@ -268,6 +321,7 @@ std::vector<GemmCandidate> gemm_candidates(const warploom_gemm& call, const Devi
   const GemmType input = type_of(call.dtype);
   for (GemmConfig config : kTable) {
     if ((config.input == k8) != (input == k8)) continue;
+    if ((config.few_rows && !kServesFewRows) || (config.shares_a && !kSharesA)) continue;
     config.input = input;
     config.output = type_of(call.out_dtype);
     config.bias = call.bias != nullptr;
@@ -278,7 +332,11 @@ std::vector<GemmCandidate> gemm_candidates(const warploom_gemm& call, const Devi
       if (config.ping_pong) continue;
       config.staging_panels = 0;
     }
-    if (shared_map(config).bytes > device.shared_bytes_per_block) continue;
+    if (config.few_rows) {
+      if (call.depth % 8 != 0) continue;  // chunks of 16 bytes that end inside a row
+    } else if (shared_map(config).bytes > device.shared_bytes_per_block) {
+      continue;
+    }
     // Every CTA that shares in K has a step of it.
     if (config.split > steps_of(call, config)) continue;
     result.push_back(judged(config, call, device));
@@ -299,47 +357,55 @@ Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, GpuPlan& p
 Status plan_gemm(const warploom_gemm& call, const DeviceInfo& device, const GemmCandidate& chosen, GpuPlan& plan) {
   plan.architecture = compile_architecture(device);
   const GemmConfig& config = chosen.config;
-  PlannedLaunch& launch = plan.add_launch(kGemm, key_of(config));
+  PlannedLaunch& launch = plan.add_launch(family_of(config), key_of(config));
   launch.threads = gemm_threads(config);
-  launch.shared_bytes = shared_map(config).bytes;
-  GemmParams& params = launch.start_params<GemmParams>();
+  launch.shared_bytes = config.few_rows ? 0 : shared_map(config).bytes;
   launch.ctas = 0;
-  if (chosen.tiles == 0) return {};
   if (chosen.tiles > std::numeric_limits<int>::max() / 4) {
     return Status::runtime_error(
         message("the product has ", chosen.tiles, " tiles, more than one launch takes; split it"));
   }
-
+  const int cluster_rows = gemm_cluster_rows(config);
+  const GemmSchedule schedule = {
+      static_cast<int>(rounded_up(call.rows, config.tile_rows * cluster_rows)),
+      static_cast<int>(rounded_up(call.columns, config.tile_columns * gemm_cluster_columns(config))),
+      static_cast<int>(call.batch), std::max(1, kBandTiles / cluster_rows)};
+  if (config.few_rows) {
+    FewRowsParams& params = launch.start_params<FewRowsParams>();
+    if (chosen.tiles == 0) return {};
+    set_ends(call, params);
+    params.a = call.a.data;
+    params.b = call.b.data;
+    params.a_row_stride = call.a.row_stride;
+    params.a_batch_stride = call.a.batch_stride;
+    params.b_row_stride = call.b.row_stride;
+    params.b_batch_stride = call.b.batch_stride;
+    params.depth = static_cast<int>(call.depth);
+    params.schedule = schedule;
+    launch.ctas = chosen.tiles;
+    return {};
+  }
+  GemmParams& params = launch.start_params<GemmParams>();
+  if (chosen.tiles == 0) return {};
+  set_ends(call, params);
+  params.schedule = schedule;
   const int cluster = gemm_cluster(config);
   const int at_once = std::max(1, device.sm_count / cluster);
-  params.schedule = {static_cast<int>(rounded_up(call.rows, config.tile_rows * config.multicast)),
-                     static_cast<int>(rounded_up(call.columns, config.tile_columns)), static_cast<int>(call.batch),
-                     std::max(1, kBandTiles / config.multicast)};
   // A cluster that shares out K computes one tile; the others take tile after tile.
   params.clusters = static_cast<int>(config.split > 1 ? chosen.tiles : std::min<long long>(chosen.tiles, at_once));
   launch.ctas = static_cast<long long>(params.clusters) * cluster;
-  params.out_data = call.out.data;
-  params.residual_data = call.c.data;
-  params.bias = call.bias;
-  params.out_row_stride = call.out.row_stride;
-  params.out_batch_stride = call.out.batch_stride;
-  params.residual_row_stride = call.c.row_stride;
-  params.residual_batch_stride = call.c.batch_stride;
-  params.rows = static_cast<int>(call.rows);
-  params.columns = static_cast<int>(call.columns);
   params.steps = static_cast<int>(steps_of(call, config));
+  params.share = gemm_loaded_rows(config, static_cast<int>(call.rows));
+  params.slot_loads = gemm_slot_loads(config, static_cast<int>(call.rows));
   params.first_k = call.depth == 0 ? gemm_depth(config) : 0;
-  params.scale_a = call.scale_a;
-  params.scale_b = call.scale_b;
   params.a_batch = call.a.batch_stride != 0;
   params.b_batch = call.b.batch_stride != 0;
-  params.alpha = static_cast<float>(call.alpha);
-  params.beta = static_cast<float>(call.beta);
   return {};
 }
 
 Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, PlannedLaunch& launch) {
   const GemmConfig config = gemm_config(launch.config);
+  if (config.few_rows) return {};
   GemmParams& params = launch.params_as<GemmParams>();
   const auto element = [](GemmType type) {
     return type == k8                   ? TensorMapElement::uint8
@@ -352,11 +418,11 @@ Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, Planned
   const warploom_matrix none{};
   const bool empty = call.depth == 0;
   Status status = encode(driver, "a",
-                         empty ? map_shape(in, none, 1, 1, 1, config.tile_rows)
-                               : map_shape(in, call.a, call.batch, call.rows, call.depth, config.tile_rows),
+                         empty ? map_shape(in, none, 1, 1, 1, params.share)
+                               : map_shape(in, call.a, call.batch, call.rows, call.depth, params.share),
                          empty ? nothing : call.a.data, params.a);
   if (!status.ok()) return status;
-  const int b_rows = config.tile_columns / config.multicast;
+  const int b_rows = gemm_loaded_columns(config);
   status = encode(driver, "b",
                   empty ? map_shape(in, none, 1, 1, 1, b_rows)
                         : map_shape(in, call.b, call.batch, call.columns, call.depth, b_rows),
@@ -374,28 +440,33 @@ Status encode_gemm_maps(const warploom_gemm& call, const Driver& driver, Planned
 std::string describe_gemm(const warploom_gemm& call, const DeviceInfo& device, const GpuPlan& plan) {
   const PlannedLaunch& launch = plan.launches[0];
   const GemmConfig config = gemm_config(launch.config);
-  const GemmParams& params = launch.params_as<GemmParams>();
+  const GemmSchedule& schedule =
+      config.few_rows ? launch.params_as<FewRowsParams>().schedule : launch.params_as<GemmParams>().schedule;
   nlohmann::json json;
   json["backend"] = "cuda";
   json["device"] = device.name;
   json["architecture"] = to_string(plan.architecture);
-  json["kernel"] = message(kGemm.name, ", ", kGemm.source);
+  json["kernel"] = message(launch.family->name, ", ", launch.family->source);
   json["config"] = {{"tile_rows", config.tile_rows},
                     {"tile_columns", config.tile_columns},
                     {"stages", config.stages},
                     {"consumers", config.consumers},
+                    {"operands", config.few_rows ? "straight to registers" : "by TMA through shared memory"},
                     {"order", config.ping_pong ? "ping-pong" : "cooperative"},
                     {"multicast", config.multicast},
+                    {"shared_operand", config.multicast == 1 ? ""
+                                       : config.shares_a     ? "a"
+                                                             : "b"},
                     {"split", config.split},
                     {"stores", gemm_staged(config) ? "through shared memory and TMA" : "from registers"},
                     {"bias", config.bias},
                     {"silu", config.silu},
                     {"residual", config.residual}};
   json["launch"] = {{"ctas", launch.ctas}, {"threads", launch.threads}, {"shared_memory_bytes", launch.shared_bytes}};
-  json["schedule"] = {{"row_tiles", params.schedule.row_tiles},
-                      {"column_tiles", params.schedule.column_tiles},
-                      {"batches", params.schedule.batches},
-                      {"band", params.schedule.band}};
+  json["schedule"] = {{"row_tiles", schedule.row_tiles},
+                      {"column_tiles", schedule.column_tiles},
+                      {"batches", schedule.batches},
+                      {"band", schedule.band}};
   nlohmann::json rows = nlohmann::json::array();
   for (const GemmCandidate& each : gemm_candidates(call, device)) {
     rows.push_back({{"kernel", name_of(each.config)},

@@ -10,8 +10,10 @@
 namespace warploom::gpu {
 
 extern const KernelFamily kGemm;
+/// For few rows: without tensor maps.
+extern const KernelFamily kGemmFewRows;
 
-/// The configuration of a launch of this family.
+/// The configuration of a launch of these families.
 GemmConfig gemm_config(const ConfigKey& key);
 
 /// A configuration that could serve a product, and what the model says of it.

@@ -34,13 +34,20 @@ Status start_hopper_backward(const warploom_attention& call, const Driver* cuda,
 /// the first key tile first, which is the longest under a causal mask.
 geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, const DeviceInfo& device);
 
-/// Scratch memory of all these plans: sums for dQ of sums_bytes (or 0), then the main kernels' counters, both cleared,
-/// then row terms.
-void place_scratch(const warploom_attention& call, std::size_t sums_bytes, GpuPlan& plan);
+/// What these plans need scratch memory for.
+struct ScratchUse {
+  int query_rows = 0;      ///< of a tile of dQ's sums; 0: no sums
+  bool clears = false;     ///< the main kernel clears them
+  bool converts = false;   ///< and makes dQ of them
+  std::size_t totals = 0;  ///< bytes of the sums of a bias's tables, cleared before
+};
+/// Scratch memory of all these plans, once their launches are there: the main kernels' counters and what tells how far
+/// the sums are, both cleared; sums for dQ, cleared unless the kernel does it; row terms.
+void place_scratch(const warploom_attention& call, const ScratchUse& use, GpuPlan& plan);
 
 /// Whether the kernels take the call: a backward call on a Hopper GPU whose q, k, v and dout a tensor map can describe,
-/// and its bias, where it has one: a dense one in bfloat16. Everything else is for the mma.sync kernels. Without a
-/// driver the GPU's is taken to be new enough.
+/// and its bias, where it has one, if shared memory and registers suffice. Everything else is for the mma.sync kernels.
+/// Without a driver the GPU's is taken to be new enough.
 bool hopper_backward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda);
 
 /// Fills the plan of a call that is served and whose lengths are known; without a driver, all but the tensor maps.

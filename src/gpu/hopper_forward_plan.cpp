@@ -37,29 +37,101 @@ constexpr int kMaxScaledDim = 128;
 
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 2, 2};
 
-/// With a dense bias, whose tiles come in panels of 64 columns beside those of K.
-constexpr std::array kBiasTiles = {
+/// Biases whose rows warps of the producer copy, instead of those alone that a tensor map describes.
+constexpr bool kCopiesBiases = true;
+/// Bucketed biases.
+constexpr bool kComputesBiases = true;
+
+/// With a bias in q's type that a tensor map describes, the tiles of which lie beside those of K. What R takes of L2's
+/// bandwidth bounds these kernels, so a third stage is worth more than a second Q.
+constexpr std::array kMappedBiasTiles = {
+    Tile{64, 3, 64, 3, 2},
+    Tile{128, 2, 64, 3, 1},
+    Tile{192, 2, 64, 2, 1},
+    Tile{256, 2, 48, 2, 1},
+};
+/// With one whose rows are copied.
+constexpr std::array kCopiedBiasTiles = {
     Tile{64, 3, 64, 2, 2},
     Tile{128, 2, 64, 2, 2},
     Tile{192, 2, 64, 2, 1},
     Tile{256, 2, 48, 2, 1},
 };
+/// With one in float32.
+constexpr std::array kFloatBiasTiles = {
+    Tile{64, 3, 64, 2, 2},
+    Tile{128, 2, 64, 2, 2},
+    Tile{192, 2, 48, 2, 1},
+    Tile{256, 2, 32, 2, 1},
+};
+/// With a bucketed one, which takes a little of shared memory. Two warps take turns with its stages.
+constexpr std::array kBucketedTiles = {
+    Tile{64, 3, 64, 4, 2},
+    Tile{128, 2, 64, 4, 1},
+    Tile{192, 2, 64, 2, 1},
+    Tile{256, 2, 48, 2, 1},
+};
+
+const std::array<Tile, kTiles.size()>& tiles_of(HopperBias bias) {
+  switch (bias) {
+    case HopperBias::none:
+      return kTiles;
+    case HopperBias::float_rows:
+      return kFloatBiasTiles;
+    case HopperBias::bucketed:
+      return kBucketedTiles;
+    case HopperBias::tensor_map:
+      return kMappedBiasTiles;
+    default:
+      return kCopiedBiasTiles;
+  }
+}
 
 const Tile& tile_of(const HopperForwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   if ((config.interval_mask || config.softcap) && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
-  const std::array<Tile, kTiles.size()>& tiles = config.dense_bias ? kBiasTiles : kTiles;
+  const std::array<Tile, kTiles.size()>& tiles = tiles_of(config.bias);
   return *std::find_if(tiles.begin(), tiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
-/// Softmax with heads of up to 128: both products of a step are issued together, and the consumers alternate by
-/// themselves (docs/hopper.md). The softcap lacks the registers.
+/// Softmax with heads of up to 128, HSTU with those of up to 64: both products of a step are issued together, and the
+/// consumers alternate by themselves (docs/hopper.md). The softcap lacks the registers.
 bool is_faster_without_turns(const HopperForwardConfig& config) {
-  return config.score == ScoreKind::softmax && !config.dense_bias && !config.softcap &&
-         std::max(config.head_dim, config.value_dim) <= kTiles[1].max_dim;
+  const bool is_softmax = config.score == ScoreKind::softmax;
+  const int most = is_softmax ? kTiles[1].max_dim : kTiles[0].max_dim;
+  return config.bias == HopperBias::none && !config.softcap && (is_softmax || !config.interval_mask) &&
+         std::max(config.head_dim, config.value_dim) <= most;
 }
 
-HopperForwardConfig config_of(const warploom_attention& call) {
+bool has_mapped_bias(const warploom_attention& call) {
+  return call.bias.kind == WARPLOOM_DENSE_BIAS && call.bias.dtype == call.dtype &&
+         is_mappable(bias_map(call, kWarpgroupRows), bias_tensor(call.bias));
+}
+
+/// How the kernel gets the bias. aligned: the rows of a stored one are whole 16 bytes.
+HopperBias bias_of(const warploom_attention& call, bool aligned) {
+  if (call.bias.kind == WARPLOOM_NO_BIAS) return HopperBias::none;
+  if (call.bias.kind == WARPLOOM_BUCKETED_BIAS) return HopperBias::bucketed;
+  if (has_mapped_bias(call)) return HopperBias::tensor_map;
+  if (call.bias.dtype == WARPLOOM_FLOAT32) return HopperBias::float_rows;
+  return aligned ? HopperBias::rows : HopperBias::shifted_rows;
+}
+
+/// As the kernel's text has it, and as `explain` shows it.
+struct BiasNames {
+  const char *constant, *name;
+};
+BiasNames names_of(HopperBias bias) {
+  constexpr std::array kNames = {BiasNames{"none", "none"},
+                                 BiasNames{"tensor_map", "dense, by TMA"},
+                                 BiasNames{"rows", "rows, copied"},
+                                 BiasNames{"shifted_rows", "rows that begin anywhere, copied"},
+                                 BiasNames{"float_rows", "float32 rows, copied"},
+                                 BiasNames{"bucketed", "bucketed"}};
+  return kNames[static_cast<std::size_t>(bias)];
+}
+
+HopperForwardConfig config_of(const warploom_attention& call, bool bias_aligned) {
   HopperForwardConfig config;
   config.score = call.op == WARPLOOM_SOFTMAX ? ScoreKind::softmax : ScoreKind::silu;
   config.head_dim = static_cast<int>(call.head_dim);
@@ -67,8 +139,10 @@ HopperForwardConfig config_of(const warploom_attention& call) {
   config.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
   config.softcap = call.op == WARPLOOM_SOFTMAX && call.softcap > 0;
   config.interval_mask = has_interval_mask(call);
-  config.dense_bias = call.bias.kind == WARPLOOM_DENSE_BIAS;
-  config.scaled_query = call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
+  config.bias = bias_of(call, bias_aligned);
+  // With tables one multiply-add makes a score of Q K^T and R.
+  config.scaled_query =
+      config.bias != HopperBias::bucketed && call.head_dim <= kMaxScaledDim && bfloat16_carries_half_alpha(call);
   return config;
 }
 
@@ -79,13 +153,14 @@ ConfigKey key_of(const HopperForwardConfig& c) {
           c.bfloat16,
           c.softcap,
           c.interval_mask,
-          c.dense_bias,
+          static_cast<int>(c.bias),
           c.consumers,
           c.key_columns,
           c.stages,
           c.query_stages,
           c.turns,
-          c.scaled_query};
+          c.scaled_query,
+          static_cast<int>(c.trace)};
 }
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
@@ -99,10 +174,10 @@ KernelRequest request_of(const ConfigKey& key, const Architecture& architecture)
       ".score = ScoreKind::", config.score == ScoreKind::softmax ? "softmax" : "silu",
       ", .head_dim = ", config.head_dim, ", .value_dim = ", config.value_dim, ", .bfloat16 = ", truth(config.bfloat16),
       ", .softcap = ", truth(config.softcap), ", .interval_mask = ", truth(config.interval_mask),
-      ", .dense_bias = ", truth(config.dense_bias), ", .consumers = ", config.consumers,
+      ", .bias = HopperBias::", names_of(config.bias).constant, ", .consumers = ", config.consumers,
       ", .key_columns = ", config.key_columns, ", .stages = ", config.stages, ", .query_stages = ", config.query_stages,
-      ", .turns = ", truth(config.turns), ", .scaled_query = ", truth(config.scaled_query),
-      "};\n}  // namespace warploom\n");
+      ", .turns = ", truth(config.turns), ", .scaled_query = ", truth(config.scaled_query), ", .trace = trace::Level{",
+      static_cast<int>(config.trace), "}};\n}  // namespace warploom\n");
   request.kernel_name = "attention_forward_hopper";
   request.architecture = architecture;
   return request;
@@ -114,7 +189,9 @@ KernelVariant variant_of(const ConfigKey& key) {
                      std::to_string(c.head_dim);
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += std::string(c.bfloat16 ? " bf16" : " fp16") + (c.softcap ? " softcap" : "") +
-          (c.interval_mask ? " intervals" : "") + (c.dense_bias ? " dense bias" : "");
+          (c.interval_mask ? " intervals" : "") +
+          (c.bias == HopperBias::none ? "" : std::string(" bias ") + names_of(c.bias).constant) +
+          (c.trace != trace::Level::off ? " traced" : "");
   return {&kHopperForward, key, name, c.head_dim, c.bfloat16, c.interval_mask};
 }
 
@@ -141,12 +218,15 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
       add(other);
       other.interval_mask = false;
       add(other);
-      other.dense_bias = true;
-      add(other);
+      for (const HopperForwardConfig& base : {plain, other}) {
+        HopperForwardConfig biased = base;
+        for (const HopperBias bias : {HopperBias::tensor_map, HopperBias::rows, HopperBias::shifted_rows,
+                                      HopperBias::float_rows, HopperBias::bucketed}) {
+          biased.bias = bias;
+          add(biased);
+        }
+      }
       other = plain;
-      other.dense_bias = true;
-      add(other);
-      other.dense_bias = false;
       other.softcap = score == ScoreKind::softmax;
       other.scaled_query = score == ScoreKind::silu;
       if (other.softcap || dim <= kMaxScaledDim) add(other);
@@ -159,18 +239,33 @@ struct MapShapes {
   TensorMapShape query, key, value;
 };
 
-/// Whether the kernel can add the call's bias: none, or a dense one that a tensor map describes.
+/// Whether the kernel can add the call's bias: not beside an interval mask or a softcap, nor from a time table that is
+/// larger than the staged one or has thresholds of the caller's, which may stand closer than the default ones.
 bool serves_bias(const warploom_attention& call) {
-  if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
-  return call.bias.kind == WARPLOOM_DENSE_BIAS && call.bias.dtype == call.dtype && !has_interval_mask(call) &&
-         !(call.op == WARPLOOM_SOFTMAX && call.softcap > 0) &&
-         is_mappable(bias_map(call, kWarpgroupRows), bias_tensor(call.bias));
+  const warploom_bias& bias = call.bias;
+  if (bias.kind == WARPLOOM_NO_BIAS) return true;
+  if (has_interval_mask(call) || (call.op == WARPLOOM_SOFTMAX && call.softcap > 0)) return false;
+  if (bias.kind != WARPLOOM_BUCKETED_BIAS) return kCopiesBiases || has_mapped_bias(call);
+  return kComputesBiases && (bias.time == nullptr || (bias.num_times <= kMostTimes && bias.time_bucket == nullptr));
 }
 
 MapShapes map_shapes(const warploom_attention& call, int key_columns) {
   return {query_map(call, call.q, call.head_dim, kWarpgroupRows), key_map(call, call.k, call.head_dim, key_columns),
           key_map(call, call.v, call.value_dim, key_columns)};
 }
+
+int strips_of(const ConfigKey& key) {
+  return trace_strips(hopper_forward_config(key));
+}
+
+void attach_trace(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
+  HopperForwardConfig config = hopper_forward_config(launch.config);
+  config.trace = level;
+  launch.config = key_of(config);
+  launch.params_as<HopperForwardParams>().sheet = sheet;
+}
+
+constexpr TraceHooks kTraceHooks = {"forward", strips_of, attach_trace};
 
 void bind_counters(GpuPlan& plan, DevicePointer scratch) {
   plan.launches[0].params_as<HopperForwardParams>().counters = reinterpret_cast<unsigned*>(scratch);
@@ -185,15 +280,15 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"value_dim", c.value_dim},
                     {"dtype", c.bfloat16 ? "bfloat16" : "float16"},
                     {"mask", c.interval_mask ? "intervals" : "sequence"},
-                    {"bias", c.dense_bias ? "dense" : "none"},
+                    {"bias", names_of(c.bias).name},
                     {"consumers", c.consumers},
                     {"query_rows", c.consumers * kWarpgroupRows},
                     {"key_columns", c.key_columns},
                     {"stages", c.stages},
                     {"query_stages", c.query_stages},
                     {"turns", c.turns}};
-  json["registers"] = {{"producer", kRegisterBudgets[c.consumers].producer},
-                       {"consumer", kRegisterBudgets[c.consumers].consumer}};
+  const RegisterBudget budget = register_budget(c);
+  json["registers"] = {{"producer", budget.producer}, {"consumer", budget.consumer}};
   json["schedule"] = {
       {"query_tiles", schedule.query_tiles},
       {"items", schedule.items()},
@@ -206,15 +301,20 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       " scores: ", kWarpgroupRows * c.key_columns / 128,
                       " a thread, each one special function and about three more ", "instructions, beside ",
                       2 * (call.head_dim + call.value_dim), " FLOPs a score on the tensor core")}};
-  json["why"] = message("the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
-                        ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
-                        "describe and most calls with a bias take mma.sync");
+  json["why"] = message(
+      "the tile table's row for heads up to ", tile_of(c).max_dim, " on ", device.name,
+      ": wgmma and TMA; GPUs before or after Hopper, tensors that a tensor map cannot "
+      "describe, biases beside interval masks or a softcap, and long or own lists of time buckets take mma.sync");
 }
 
 }  // namespace
 
-const KernelFamily kHopperForward = {"attention_forward (wgmma, TMA)", "kernels/attention/attention_forward_hopper.cu",
-                                     request_of, variants_of, variant_of};
+const KernelFamily kHopperForward = {"attention_forward (wgmma, TMA)",
+                                     "kernels/attention/attention_forward_hopper.cu",
+                                     request_of,
+                                     variants_of,
+                                     variant_of,
+                                     &kTraceHooks};
 
 Result<HopperForwardConfig> choose_hopper_config(const HopperForwardConfig& wanted, const DeviceInfo& device) {
   HopperForwardConfig config = wanted;
@@ -237,13 +337,14 @@ HopperForwardConfig hopper_forward_config(const ConfigKey& key) {
           key[3] != 0,
           key[4] != 0,
           key[5] != 0,
-          key[6] != 0,
+          static_cast<HopperBias>(key[6]),
           key[7],
           key[8],
           key[9],
           key[10],
           key[11] != 0,
-          key[12] != 0};
+          key[12] != 0,
+          static_cast<trace::Level>(key[13])};
 }
 
 bool bfloat16_carries_half_alpha(const warploom_attention& call) {
@@ -271,14 +372,16 @@ geometry::Schedule hopper_query_schedule(const warploom_attention& call, int que
 
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda) {
   if (device.major != 9 || (cuda != nullptr && cuda->cuTensorMapEncodeTiled == nullptr)) return false;
-  if (call.pass != WARPLOOM_FORWARD || !serves_bias(call)) return false;
+  if (call.pass != WARPLOOM_FORWARD || !serves_bias(call) || has_score_function(call)) return false;
   const MapShapes shapes = map_shapes(call, /*key_columns=*/geometry::kPanelColumns);
   return is_mappable(shapes.query, call.q) && is_mappable(shapes.key, call.k) && is_mappable(shapes.value, call.v);
 }
 
 Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
                            GpuPlan& plan) {
-  const Result<HopperForwardConfig> config = choose_hopper_config(config_of(call), device);
+  AttentionCall device_call{};
+  fill_device_call(call, device_call);
+  const Result<HopperForwardConfig> config = choose_hopper_config(config_of(call, device_call.bias.aligned), device);
   if (!config.ok()) return config.status();
   PlannedLaunch& launch = plan.add_launch(kHopperForward, key_of(*config));
   launch.threads = (config->consumers + 1) * 128;
@@ -288,11 +391,11 @@ Status plan_hopper_forward(const warploom_attention& call, const DeviceInfo& dev
   if (Status status = encode_map(cuda, "q", shapes.query, call.q, params.query); !status.ok()) return status;
   if (Status status = encode_map(cuda, "k", shapes.key, call.k, params.key); !status.ok()) return status;
   if (Status status = encode_map(cuda, "v", shapes.value, call.v, params.value); !status.ok()) return status;
-  if (config->dense_bias) {
+  if (config->bias == HopperBias::tensor_map) {
     const Status status = encode_map(cuda, "bias", bias_map(call, kWarpgroupRows), bias_tensor(call.bias), params.bias);
     if (!status.ok()) return status;
   }
-  fill_device_call(call, params.call);
+  params.call = device_call;
   params.call.queries_elsewhere = plan.queries_elsewhere;
   const int query_rows = config->consumers * kWarpgroupRows;
   params.call.schedule = hopper_query_schedule(call, query_rows, device);

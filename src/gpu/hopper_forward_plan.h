@@ -24,8 +24,9 @@ bool bfloat16_carries_half_alpha(const warploom_attention& call);
 /// large enough for the SMs to meet in the same K and V.
 geometry::Schedule hopper_query_schedule(const warploom_attention& call, int query_rows, const DeviceInfo& device);
 
-/// Whether the kernel takes the call: a forward call without a bias on a Hopper GPU, whose q, k and v a tensor map can
-/// describe. Everything else is for the mma.sync kernels. Without a driver the GPU's is taken to be new enough.
+/// Whether the kernel takes the call: a forward call on a Hopper GPU, whose bias the kernel adds and whose q, k and v a
+/// tensor map can describe. Everything else is for the mma.sync kernels. Without a driver the GPU's is taken to be new
+/// enough.
 bool hopper_forward_serves(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda);
 
 /// Fills the plan of a call that is served and whose max_seqlen_q is known; without a driver, all but the tensor maps.

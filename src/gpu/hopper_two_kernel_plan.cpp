@@ -22,21 +22,23 @@ constexpr int kWarpgroupThreads = 128;
 struct KeysTile {
   static constexpr bool intervals = true;
   int max_dim;
-  int stages;
+  int query_rows, stages;
 };
 constexpr std::array kKeysTiles = {
-    KeysTile{256, 2},
+    KeysTile{192, 64, 3},
+    KeysTile{256, 48, 3},
 };
 
 struct DqTile {
   int max_dim;
   bool intervals;  ///< also under an interval mask, whose lists take registers
   int consumers, key_columns, stages, value_stages;
-  bool turns;
+  bool turns, sums_at_once;
 };
 constexpr std::array kDqTiles = {
-    DqTile{64, true, 2, 128, 2, 2, true},  DqTile{128, true, 2, 96, 2, 2, true}, DqTile{192, false, 2, 80, 2, 2, true},
-    DqTile{256, false, 2, 64, 2, 1, true}, DqTile{256, true, 2, 48, 2, 2, true},
+    DqTile{64, true, 2, 128, 2, 2, true, false},  DqTile{128, true, 2, 96, 2, 2, true, false},
+    DqTile{192, false, 2, 80, 2, 2, true, false}, DqTile{256, false, 2, 64, 2, 1, true, true},
+    DqTile{256, true, 2, 48, 2, 2, true, true},
 };
 
 template <typename Table, typename Config>
@@ -68,6 +70,21 @@ std::string members_of(const Config& c) {
                  ", .interval_mask = ", truth(c.interval_mask));
 }
 
+template <typename Config>
+std::string trace_member(const Config& c) {
+  return message(", .trace = trace::Level{", static_cast<int>(c.trace), "}");
+}
+template <typename Config>
+const char* traced_name(const Config& c) {
+  return c.trace != trace::Level::off ? " traced" : "";
+}
+
+/// Makes a launch the variant of this key, traced.
+void attach_trace(PlannedLaunch& launch, const ConfigKey& key, const trace::Sheet& sheet) {
+  launch.config = key;
+  launch.params_as<HopperBackwardParams>().sheet = sheet;
+}
+
 KernelRequest request_for(const char* file, const char* kernel, const char* header, const char* type,
                           const std::string& members, const Architecture& architecture) {
   KernelRequest request;
@@ -79,29 +96,25 @@ KernelRequest request_for(const char* file, const char* kernel, const char* head
   return request;
 }
 
-/// Every wide head dimension with both score functions; everything else, and narrower ones, at the ends of the tile
-/// table's rows.
+/// The head dimensions at the ends of the tile table's rows: most calls take kernels of one pass.
 template <typename Config, typename Table, typename Add>
 void list_variants(const Table& tiles, Add add) {
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     Config plain;
     plain.head_dim = plain.value_dim = dim;
     const int end_of_row = tile_of(tiles, plain).max_dim;
-    const bool is_end = dim == end_of_row || dim == end_of_row - 8;
+    if (dim != end_of_row && dim != end_of_row - 8) continue;
     for (const bool softmax : {false, true}) {
       plain.softmax = softmax;
-      if (is_end || dim > kMaxOnePassDim) {
-        add(plain);
-      }
-      if (!is_end) continue;
+      add(plain);
       for (const int bits : {1, 2, 3, 4, 5, 6, 7}) {
         Config other = plain;
         other.bfloat16 = (bits & 1) == 0;
         other.interval_mask = (bits & 2) != 0;
         other.softcap = (bits & 4) != 0;
         const bool narrow = dim <= kMaxOnePassDim;
-        const bool served =
-            softmax ? !other.softcap || narrow : !other.softcap && (narrow || other.bfloat16 || !other.interval_mask);
+        const bool served = softmax ? !other.softcap || narrow || !other.interval_mask
+                                    : !other.softcap && (narrow || other.bfloat16 || !other.interval_mask);
         if (served) add(other);
       }
     }
@@ -111,20 +124,25 @@ void list_variants(const Table& tiles, Add add) {
 // --- dK and dV ---------------------------------------------------------------------------------------------------
 
 ConfigKey key_of(const HopperBackwardKeysConfig& c) {
-  return {c.head_dim, c.value_dim, c.bfloat16, c.softmax, c.softcap, c.interval_mask, c.stages};
+  return {c.head_dim,   c.value_dim, c.bfloat16,
+          c.softmax,    c.softcap,   c.interval_mask,
+          c.query_rows, c.stages,    static_cast<int>(c.trace)};
 }
 
 KernelRequest keys_request(const ConfigKey& key, const Architecture& architecture) {
   const HopperBackwardKeysConfig c = hopper_keys_config(key);
-  return request_for("attention/attention_backward_keys_hopper.cu", "attention_backward_keys_hopper",
-                     "hopper_backward_keys_config.h", "HopperBackwardKeysConfig",
-                     message(members_of(c), ", .stages = ", c.stages), architecture);
+  return request_for(
+      "attention/attention_backward_keys_hopper.cu", "attention_backward_keys_hopper", "hopper_backward_keys_config.h",
+      "HopperBackwardKeysConfig",
+      message(members_of(c), ", .query_rows = ", c.query_rows, ", .stages = ", c.stages, trace_member(c)),
+      architecture);
 }
 
 KernelVariant keys_variant(const ConfigKey& key) {
   const HopperBackwardKeysConfig c = hopper_keys_config(key);
-  return backward_variant_of(kHopperBackwardKeys, key, score_name(c.softmax, c.softcap) + " backward keys hopper",
-                             c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
+  return backward_variant_of(kHopperBackwardKeys, key,
+                             score_name(c.softmax, c.softcap) + " backward keys hopper" + traced_name(c), c.head_dim,
+                             c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> keys_variants(const DeviceInfo& device, bool /*whole_table*/) {
@@ -137,11 +155,23 @@ std::vector<KernelVariant> keys_variants(const DeviceInfo& device, bool /*whole_
   return result;
 }
 
+constexpr TraceHooks kKeysTrace = {"keys", [](const ConfigKey&) { return kBackwardKeysStrips; },
+                                   [](PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
+                                     HopperBackwardKeysConfig config = hopper_keys_config(launch.config);
+                                     config.trace = level;
+                                     attach_trace(launch, key_of(config), sheet);
+                                   }};
+
 // --- dQ ----------------------------------------------------------------------------------------------------------
 
 ConfigKey key_of(const HopperBackwardDqConfig& c) {
-  return {c.head_dim,  c.value_dim,   c.bfloat16, c.softmax,      c.softcap, c.interval_mask,
-          c.consumers, c.key_columns, c.stages,   c.value_stages, c.turns,   c.scaled_query};
+  return {c.head_dim,     c.value_dim,
+          c.bfloat16,     c.softmax,
+          c.softcap,      c.interval_mask,
+          c.consumers,    c.key_columns,
+          c.stages,       c.value_stages,
+          c.turns,        c.sums_at_once,
+          c.scaled_query, static_cast<int>(c.trace)};
 }
 
 KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture) {
@@ -150,14 +180,16 @@ KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture)
                      "hopper_backward_dq_config.h", "HopperBackwardDqConfig",
                      message(members_of(c), ", .consumers = ", c.consumers, ", .key_columns = ", c.key_columns,
                              ", .stages = ", c.stages, ", .value_stages = ", c.value_stages,
-                             ", .turns = ", truth(c.turns), ", .scaled_query = ", truth(c.scaled_query)),
+                             ", .turns = ", truth(c.turns), ", .sums_at_once = ", truth(c.sums_at_once),
+                             ", .scaled_query = ", truth(c.scaled_query), trace_member(c)),
                      architecture);
 }
 
 KernelVariant dq_variant(const ConfigKey& key) {
   const HopperBackwardDqConfig c = hopper_dq_config(key);
-  return backward_variant_of(kHopperBackwardDq, key, score_name(c.softmax, c.softcap) + " backward dq hopper",
-                             c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
+  return backward_variant_of(kHopperBackwardDq, key,
+                             score_name(c.softmax, c.softcap) + " backward dq hopper" + traced_name(c), c.head_dim,
+                             c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool /*whole_table*/) {
@@ -172,6 +204,13 @@ std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool /*whole_ta
   });
   return result;
 }
+
+constexpr TraceHooks kDqTrace = {"dq", [](const ConfigKey& key) { return trace_strips(hopper_dq_config(key)); },
+                                 [](PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet) {
+                                   HopperBackwardDqConfig config = hopper_dq_config(launch.config);
+                                   config.trace = level;
+                                   attach_trace(launch, key_of(config), sheet);
+                                 }};
 
 // --- the plan ----------------------------------------------------------------------------------------------------
 
@@ -196,7 +235,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"mask", dq.interval_mask ? "intervals" : "sequence"}};
   if (keys_launch.family == &kHopperBackwardKeys) {
     const HopperBackwardKeysConfig keys = hopper_keys_config(keys_launch.config);
-    json["keys"] = {{"key_rows", kBackwardTileRows}, {"query_rows", kBackwardTileRows}, {"stages", keys.stages}};
+    json["keys"] = {{"key_rows", kBackwardKeyRows}, {"query_rows", keys.query_rows}, {"stages", keys.stages}};
   } else {
     const HopperBackwardConfig keys = hopper_backward_config(keys_launch.config);
     json["keys"] = {{"key_rows", keys.key_rows},
@@ -210,6 +249,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                 {"stages", dq.stages},
                 {"value_stages", dq.value_stages},
                 {"turns", dq.turns},
+                {"sums_at_once", dq.sums_at_once},
                 {"scaled_query", dq.scaled_query},
                 {"schedule", schedule(dq_launch, "last query tile first")}};
   json["limiter"] = {{"name", "tensor core"},
@@ -232,7 +272,7 @@ Status set_schedule(const geometry::Schedule& schedule, int tile_rows, bool has_
 /// dK and dV: of heads that the one-pass kernel takes, by that kernel without its dQ.
 Status add_keys(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
                 const BackwardParams& common, GpuPlan& plan) {
-  int key_rows = kBackwardTileRows, query_rows = kBackwardTileRows;
+  int key_rows = kBackwardKeyRows, query_rows = 0;
   PlannedLaunch* launch = nullptr;
   if (std::max(call.head_dim, call.value_dim) <= kMaxOnePassDim) {
     HopperBackwardConfig config = hopper_backward_config_of(call);
@@ -245,6 +285,7 @@ Status add_keys(const warploom_attention& call, const DeviceInfo& device, const 
     launch->shared_bytes = shared_map(config).bytes;
   } else {
     HopperBackwardKeysConfig config = choose_hopper_keys_config(config_of<HopperBackwardKeysConfig>(call));
+    query_rows = config.query_rows;
     launch = &plan.add_launch(kHopperBackwardKeys, key_of(config));
     launch->threads = 3 * kWarpgroupThreads;  // two consumers, the producer
     launch->shared_bytes = shared_map(config).bytes;
@@ -273,15 +314,22 @@ Status add_dq(const warploom_attention& call, const DeviceInfo& device, const Dr
 }  // namespace
 
 const KernelFamily kHopperBackwardKeys = {"attention_backward_keys (wgmma, TMA)",
-                                          "kernels/attention/attention_backward_keys_hopper.cu", keys_request,
-                                          keys_variants, keys_variant};
+                                          "kernels/attention/attention_backward_keys_hopper.cu",
+                                          keys_request,
+                                          keys_variants,
+                                          keys_variant,
+                                          &kKeysTrace};
 const KernelFamily kHopperBackwardDq = {"attention_backward_dq (wgmma, TMA)",
-                                        "kernels/attention/attention_backward_dq_hopper.cu", dq_request, dq_variants,
-                                        dq_variant};
+                                        "kernels/attention/attention_backward_dq_hopper.cu",
+                                        dq_request,
+                                        dq_variants,
+                                        dq_variant,
+                                        &kDqTrace};
 
 HopperBackwardKeysConfig choose_hopper_keys_config(const HopperBackwardKeysConfig& wanted) {
   HopperBackwardKeysConfig config = wanted;
   const KeysTile& tile = tile_of(kKeysTiles, config);
+  config.query_rows = tile.query_rows;
   config.stages = tile.stages;
   return config;
 }
@@ -294,23 +342,26 @@ HopperBackwardDqConfig choose_hopper_dq_config(const HopperBackwardDqConfig& wan
   config.stages = tile.stages;
   config.value_stages = tile.value_stages;
   config.turns = tile.turns;
+  config.sums_at_once = tile.sums_at_once && config.bfloat16;  // float16 scales dQ before
   return config;
 }
 
 HopperBackwardKeysConfig hopper_keys_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0, key[5] != 0, key[6]};
+  return {key[0],      key[1],      key[2] != 0,
+          key[3] != 0, key[4] != 0, key[5] != 0,
+          key[6],      key[7],      static_cast<trace::Level>(key[8])};
 }
 
 HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0, key[4] != 0,  key[5] != 0,
-          key[6], key[7], key[8],      key[9],      key[10] != 0, key[11] != 0};
+  return {key[0], key[1], key[2] != 0, key[3] != 0,  key[4] != 0,  key[5] != 0,  key[6],
+          key[7], key[8], key[9],      key[10] != 0, key[11] != 0, key[12] != 0, static_cast<trace::Level>(key[13])};
 }
 
 bool two_kernels_serve(const warploom_attention& call) {
   if (call.bias.kind != WARPLOOM_NO_BIAS) return false;
   if (std::max(call.head_dim, call.value_dim) <= kMaxOnePassDim) return true;
-  // The softcap would spill, and so would HSTU's exponents with lists of intervals.
-  if (call.op == WARPLOOM_SOFTMAX) return call.softcap == 0;
+  // With lists of intervals, the softcap and HSTU's exponents would spill.
+  if (call.op == WARPLOOM_SOFTMAX) return call.softcap == 0 || !has_interval_mask(call);
   return call.dtype == WARPLOOM_BFLOAT16 || !has_interval_mask(call);
 }
 
@@ -326,7 +377,7 @@ Status plan_hopper_two_kernels(const warploom_attention& call, const DeviceInfo&
   }
   if (Status status = add_keys(call, device, cuda, common, plan); !status.ok()) return status;
   if (Status status = add_dq(call, device, cuda, common, plan); !status.ok()) return status;
-  place_scratch(call, /*sums_bytes=*/0, plan);
+  place_scratch(call, {}, plan);
   plan.scratch_left_cleared = plan.scratch_bytes == plan.cleared_bytes;  // only the counters
   plan.describe = describe_plan;
   return {};

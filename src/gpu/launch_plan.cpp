@@ -34,7 +34,11 @@ Result<const LoadedKernel*> loaded_kernel(const PlannedLaunch& planned, const Ar
     if (const auto found = loaded.find(key); found != loaded.end()) return found->second;
   }
   const Result<CubinPointer> cubin = compiler().get(planned.family->request(planned.config, architecture));
-  if (!cubin.ok()) return cubin.status();
+  if (!cubin.ok()) {
+    const Status status = cubin.status();
+    const auto marked = planned.family->failure;
+    return marked == nullptr ? status : Status(status.code(), marked(planned.config, status.message()));
+  }
   const Result<const LoadedKernel*> kernel = load_kernel(*cubin, device, planned.shared_bytes);
   if (!kernel.ok()) return kernel;
   const std::lock_guard lock(mutex);
@@ -46,6 +50,7 @@ Status launch(const LoadedKernel& kernel, PlannedLaunch& planned, StreamHandle s
   LaunchShape shape;
   shape.grid_x = static_cast<uint32_t>(planned.ctas);
   shape.block_x = static_cast<uint32_t>(planned.threads);
+  shape.overlaps_previous = planned.overlaps_previous;
   void* arguments[] = {planned.params};
   return launch(kernel, shape, stream, arguments);
 }

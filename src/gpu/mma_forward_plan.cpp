@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "expression/functions.h"
 #include "gpu/device_call.h"
+#include "gpu/user_score.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
 
@@ -56,7 +58,8 @@ constexpr int kReservedSharedBytes = 1024;
 
 /// `asked` with the tile's sizes.
 AttentionForwardConfig config_of(const Tile& tile, AttentionForwardConfig asked) {
-  const bool narrow = asked.interval_mask || asked.softcap || (!asked.bfloat16 && asked.score == ScoreKind::silu);
+  const bool narrow = asked.interval_mask || asked.softcap || asked.user_score != 0 ||
+                      (!asked.bfloat16 && asked.score == ScoreKind::silu);
   asked.query_rows = tile.query_rows;
   asked.key_columns = narrow ? tile.narrow_key_columns : tile.key_columns;
   asked.stages = tile.stages;
@@ -91,8 +94,27 @@ KernelVariant variant_of(const ConfigKey& key) {
   return forward_variant(kMmaForward, key, "forward");
 }
 
-std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_table) {
+/// Users' functions are compiled when they are met; two stand for them where spills are looked for.
+std::vector<KernelVariant> sample_variants(const DeviceInfo& device) {
   std::vector<KernelVariant> result;
+  for (const int number : sample_scores()) {
+    for (const int dim : {64, 128, 256}) {
+      for (const BiasKind bias : {BiasKind::none, BiasKind::rows16}) {
+        AttentionForwardConfig asked;
+        asked.head_dim = asked.value_dim = dim;
+        asked.bias = bias;
+        asked.bfloat16 = bias == BiasKind::none;
+        asked.user_score = number;
+        const Result<AttentionForwardConfig> chosen = choose_config(asked, device);
+        if (chosen.ok()) result.push_back(variant_of(key_of(*chosen)));
+      }
+    }
+  }
+  return result;
+}
+
+std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool whole_table) {
+  std::vector<KernelVariant> result = whole_table ? sample_variants(device) : std::vector<KernelVariant>();
   for (int dim = 8; dim <= kMaxHeadDim; dim += 8) {
     const bool common = dim == 64 || dim == 128 || dim == 256;
     for (const AttentionForwardConfig& asked : forward_configs_asked(dim, common)) {
@@ -118,7 +140,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
   const geometry::Schedule& schedule = launch.params_as<AttentionCall>().schedule;
   const double products_flops = 2.0 * static_cast<double>(call.head_dim + call.value_dim);  // a (row, column) pair
   const double key_bytes = 2.0 * static_cast<double>(call.head_dim + call.value_dim) / c.query_rows;
-  json["config"] = {{"score", name_of(c.score)},
+  json["config"] = {{"score", c.user_score != 0 ? kUserScoreName : name_of(c.score)},
                     {"bias", bias_name(c.bias)},
                     {"softcap", c.softcap},
                     {"head_dim", c.head_dim},
@@ -139,7 +161,8 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                      {"why", message("each visible pair costs ", products_flops, " FLOPs and ", key_bytes,
                                      " bytes of K and V from L2, shared by the ", c.query_rows,
                                      " rows of a tile: far above the memory's balance")}};
-  json["why"] = message("the tile table's first row for heads up to ", table_class(c), " whose ", c.min_blocks,
+  json["why"] = message(c.user_score != 0 ? "the kernels through mma.sync take any score function; " : "",
+                        "the tile table's first row for heads up to ", table_class(c), " whose ", c.min_blocks,
                         " CTA(s) fit the ", device.shared_bytes_per_sm, " bytes of shared memory of an SM");
 }
 
@@ -158,7 +181,8 @@ ConfigKey key_of(const AttentionForwardConfig& c) {
           c.stages,
           c.warps,
           c.min_blocks,
-          c.key_warps};
+          c.key_warps,
+          c.user_score};
 }
 
 KernelRequest forward_request(const ConfigKey& key, const Architecture& architecture, const char* file,
@@ -174,7 +198,8 @@ KernelRequest forward_request(const ConfigKey& key, const Architecture& architec
       ", .head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
       ", .interval_mask = ", truth(c.interval_mask), ", .query_rows = ", c.query_rows,
       ", .key_columns = ", c.key_columns, ", .stages = ", c.stages, ", .warps = ", c.warps,
-      ", .min_blocks = ", c.min_blocks, ", .key_warps = ", c.key_warps, "};\n}  // namespace warploom\n");
+      ", .min_blocks = ", c.min_blocks, ", .key_warps = ", c.key_warps, user_score_member(c.user_score),
+      "};\n}  // namespace warploom\n", user_score_text(c.user_score));
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -182,7 +207,8 @@ KernelRequest forward_request(const ConfigKey& key, const Architecture& architec
 
 KernelVariant forward_variant(const KernelFamily& family, const ConfigKey& key, const char* pass) {
   const AttentionForwardConfig c = mma_forward_config(key);
-  std::string name = message(c.score == ScoreKind::silu ? "hstu " : "softmax ", pass, " D", c.head_dim);
+  std::string name =
+      message(c.score == ScoreKind::silu ? "hstu " : "softmax ", pass, user_score_name(c.user_score), " D", c.head_dim);
   if (c.value_dim != c.head_dim) name += " Dv" + std::to_string(c.value_dim);
   name += c.bfloat16 ? " bf16" : " fp16";
   if (c.bias != BiasKind::none) name += std::string(" bias ") + bias_name(c.bias);
@@ -230,8 +256,15 @@ Result<AttentionForwardConfig> choose_config(const AttentionForwardConfig& asked
                                        " and ", asked.value_dim, "; sm_80 and newer GPUs have enough"));
 }
 
-const KernelFamily kMmaForward = {"attention_forward (mma.sync)", "kernels/attention/attention_forward_mma.cu",
-                                  request_of, variants_of, variant_of};
+const KernelFamily kMmaForward = {"attention_forward (mma.sync)",
+                                  "kernels/attention/attention_forward_mma.cu",
+                                  request_of,
+                                  variants_of,
+                                  variant_of,
+                                  nullptr,
+                                  [](const ConfigKey& key, const std::string& message) {
+                                    return user_score_failure(mma_forward_config(key).user_score, message);
+                                  }};
 
 AttentionForwardConfig mma_forward_config(const ConfigKey& key) {
   return {static_cast<ScoreKind>(key[0]),
@@ -246,7 +279,8 @@ AttentionForwardConfig mma_forward_config(const ConfigKey& key) {
           key[9],
           key[10],
           key[11],
-          key[12]};
+          key[12],
+          key[13]};
 }
 
 AttentionForwardConfig forward_config_asked(const warploom_attention& call) {
@@ -258,6 +292,7 @@ AttentionForwardConfig forward_config_asked(const warploom_attention& call) {
   asked.value_dim = static_cast<int>(call.value_dim);
   asked.bfloat16 = call.dtype == WARPLOOM_BFLOAT16;
   asked.interval_mask = has_interval_mask(call);
+  asked.user_score = user_score_number(call);
   return asked;
 }
 
@@ -267,7 +302,8 @@ Status plan_mma_forward(const warploom_attention& call, const DeviceInfo& device
   PlannedLaunch& launch = plan.add_launch(kMmaForward, key_of(*config));
   launch.threads = config->warps * 32;
   launch.shared_bytes = shared_map(*config).bytes;
-  AttentionCall& params = launch.start_params<AttentionCall>();
+  AttentionCall& params =
+      config->user_score != 0 ? start_user_params<UserScoreCall>(call, launch) : launch.start_params<AttentionCall>();
   fill_device_call(call, params);
   params.queries_elsewhere = plan.queries_elsewhere;
   params.schedule = schedule_of(call, effective_max_seqlen_q(call), config->query_rows, config->min_blocks, device);

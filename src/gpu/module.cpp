@@ -70,9 +70,20 @@ Status launch(const LoadedKernel& kernel, const LaunchShape& shape, StreamHandle
   if (shape.grid_x == 0 || shape.grid_y == 0 || shape.grid_z == 0) return {};
   const Result<ContextScope> scope = ContextScope::enter(kernel.device);
   if (!scope.ok()) return scope.status();
-  const DriverResult result = kernel.driver->cuLaunchKernel(
-      kernel.function, shape.grid_x, shape.grid_y, shape.grid_z, shape.block_x, shape.block_y, shape.block_z,
-      static_cast<unsigned>(kernel.dynamic_shared_bytes), stream, arguments, nullptr);
+  const auto shared_bytes = static_cast<unsigned>(kernel.dynamic_shared_bytes);
+  DriverResult result = 0;
+  if (shape.overlaps_previous && kernel.driver->cuLaunchKernelEx != nullptr &&
+      kernel.driver->version >= programmatic_serialization_version) {
+    LaunchAttribute attribute;
+    attribute.id = launch_attribute_programmatic_serialization;
+    attribute.value[0] = 1;
+    const LaunchConfig config{shape.grid_x,  shape.grid_y, shape.grid_z, shape.block_x, shape.block_y,
+                              shape.block_z, shared_bytes, stream,       &attribute,    1};
+    result = kernel.driver->cuLaunchKernelEx(&config, kernel.function, arguments, nullptr);
+  } else {
+    result = kernel.driver->cuLaunchKernel(kernel.function, shape.grid_x, shape.grid_y, shape.grid_z, shape.block_x,
+                                           shape.block_y, shape.block_z, shared_bytes, stream, arguments, nullptr);
+  }
   if (result == 0) return {};
   return driver_status(*kernel.driver, result,
                        "launching " + where(*kernel.driver, *kernel.cubin, kernel.device) + " with a grid of " +

@@ -26,6 +26,9 @@ Result<const LoadedKernel*> load_kernel(const CubinPointer& cubin, int device, i
 struct LaunchShape {
   std::uint32_t grid_x = 1, grid_y = 1, grid_z = 1;
   std::uint32_t block_x = 1, block_y = 1, block_z = 1;
+  /// The kernel may start while the one before it on the stream still runs: it waits for that one itself
+  /// (kernels/ptx/grid_dependency.h). From compute capability 9.0 on; an old driver starts it afterwards.
+  bool overlaps_previous = false;
 };
 
 /// Puts the kernel on the stream, with kernel.dynamic_shared_bytes of shared memory. `arguments` points to one pointer

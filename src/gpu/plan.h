@@ -21,13 +21,17 @@
 namespace warploom::gpu {
 
 /// The members of a kernel's configuration struct in order, zeros after them: what a compiled kernel is found by.
-using ConfigKey = std::array<std::int32_t, 20>;
+using ConfigKey = std::array<std::int32_t, 24>;
+
+/// Whether launches that can start over the end of the one before do (PlannedLaunch::overlaps_previous).
+inline constexpr bool kOverlapsLaunches = true;
 
 struct KernelVariant;
 struct PlannedLaunch;
 
 /// What a kernel with marks (pipeline/trace.h) is traced by.
 struct TraceHooks {
+  const char* name;                        ///< what the kernel computes, among those of one call
   int (*strips)(const ConfigKey& config);  ///< warps of a CTA that mark
   /// Makes the launch its traced variant, whose marks go to `sheet`.
   void (*attach)(PlannedLaunch& launch, trace::Level level, const trace::Sheet& sheet);
@@ -45,6 +49,8 @@ struct KernelFamily {
   /// One configuration as a variant.
   KernelVariant (*variant)(const ConfigKey& config);
   const TraceHooks* trace = nullptr;  ///< null: the kernel has no marks
+  /// Kernels with a user's function: the compiler's message with the lines of the user's text that it names.
+  std::string (*failure)(const ConfigKey& config, const std::string& message) = nullptr;
 };
 
 /// A configuration with what a list of them is filtered and printed by.
@@ -67,6 +73,7 @@ struct PlannedLaunch {
   long long ctas;  ///< 0: nothing to launch
   int threads;
   int shared_bytes;
+  bool overlaps_previous;  ///< LaunchShape::overlaps_previous
   alignas(kParamsAlignment) std::byte params[kMaxParamsBytes];
 
   /// Starts the argument: a value-initialised Params in place.
@@ -129,6 +136,7 @@ struct GpuPlan {
     PlannedLaunch& launch = launches[static_cast<std::size_t>(launch_count++)];
     launch.family = &family;
     launch.config = config;
+    launch.overlaps_previous = false;
     return launch;
   }
 };

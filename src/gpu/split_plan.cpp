@@ -235,7 +235,8 @@ const KernelFamily kCombine = {"attention_combine", "kernels/attention/attention
                                combine_variants, combine_variant};
 
 bool splits_short_queries(const warploom_attention& call) {
-  if (call.pass != WARPLOOM_FORWARD || call.total_q == 0) return false;
+  // A user's score function is left to the kernel that takes the tiles whole.
+  if (call.pass != WARPLOOM_FORWARD || call.total_q == 0 || has_score_function(call)) return false;
   if (is_dense(call)) return call.max_seqlen_q <= kShortQueries && call.max_seqlen_k > kFewestChunkKeys;
   return call.cu_seqlens_k != nullptr && call.cu_seqlens_k != call.cu_seqlens_q;
 }
@@ -335,9 +336,15 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
       plan.add_launch(kCombine, {asked.score == ScoreKind::softmax, asked.value_dim, asked.bfloat16});
   combine.threads = kCombineThreads;
   combine.shared_bytes = 0;
-  combine.start_params<SplitCall>() = common;
-  combine.ctas = (call.batch + (alone && !dense ? 1 : 0)) * longest_q * call.heads;
-  return check_grid(combine.ctas, 1);
+  combine.overlaps_previous = kOverlapsLaunches && device.major >= 9 && schedule.sequences > 0;
+  SplitCall& params = combine.start_params<SplitCall>();
+  params = common;
+  params.combined_rows = (call.batch + (alone && !dense ? 1 : 0)) * longest_q * call.heads;
+  // A warp a row fills the GPU where there are enough of them; else all of a CTA's threads help with one.
+  const bool many_rows = params.combined_rows >= int64_t{device.sm_count} * kCombineThreads / 32;
+  params.rows_of_cta = many_rows ? kCombineThreads / 32 : 1;
+  combine.ctas = (params.combined_rows + params.rows_of_cta - 1) / params.rows_of_cta;
+  return check_grid(params.combined_rows, 1);
 }
 
 }  // namespace warploom::gpu

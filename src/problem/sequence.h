@@ -28,6 +28,15 @@ inline bool has_interval_mask(const warploom_attention& call) {
   return call.interval_heads != 0;
 }
 
+/// Whether its intervals are computed from a row's place (expression/functions.h).
+inline bool has_mask_function(const warploom_attention& call) {
+  return call.mask_function.text != nullptr;
+}
+/// Whether P is a user's function of the scores instead of silu.
+inline bool has_score_function(const warploom_attention& call) {
+  return call.score.text != nullptr;
+}
+
 /// Entry b of cu_seqlens_q or cu_seqlens_k. Host-readable memory only, as everything below.
 int64_t cumulative_length_q(const warploom_attention& call, int64_t b);
 int64_t cumulative_length_k(const warploom_attention& call, int64_t b);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "expression/functions.h"
 #include "problem/extents.h"
 #include "problem/message.h"
 #include "problem/sequence.h"
@@ -18,7 +19,8 @@ constexpr int64_t kMaxRows = int64_t{1} << 40;
 constexpr int64_t kMaxHeads = 1 << 20;
 constexpr int64_t kMaxIntervals = 1 << 20;
 constexpr uint32_t kKnownFlags = WARPLOOM_HAS_ALPHA | WARPLOOM_HAS_DIVISOR | WARPLOOM_BIAS_NOT_SCALED |
-                                 WARPLOOM_WINDOW_FROM_HISTORY_END | WARPLOOM_DETERMINISTIC | WARPLOOM_CHECK_INPUTS;
+                                 WARPLOOM_WINDOW_FROM_HISTORY_END | WARPLOOM_DETERMINISTIC | WARPLOOM_CHECK_INPUTS |
+                                 WARPLOOM_BIAS_GRAD_PADDED;
 
 template <typename... Pieces>
 Status bad_value(const Pieces&... pieces) {
@@ -233,6 +235,22 @@ Status check_arrays(const warploom_attention& call) {
   return check_pointer("divisor", call.divisor_rows, sizeof(float));
 }
 
+Status check_mask_function(const warploom_attention& call) {
+  if (call.left != WARPLOOM_UNBOUNDED || call.right != WARPLOOM_UNBOUNDED || call.target_group_size != 1 ||
+      has_flag(call, WARPLOOM_WINDOW_FROM_HISTORY_END)) {
+    return bad_value("a mask function replaces every other mask rule; leave out left, right and the targets' options");
+  }
+  return expression::find_mask(call.mask_function).status();
+}
+
+/// Only for HSTU: softmax's P is no function of one score.
+Status check_score_function(const warploom_attention& call) {
+  if (!has_score_function(call)) return {};
+  if (call.op == WARPLOOM_SOFTMAX)
+    return bad_value("score belongs to HSTU attention, where it replaces silu; softmax attention takes none");
+  return expression::find_score(call.score).status();
+}
+
 Status check_mask(const warploom_attention& call) {
   if (call.left < 0) return bad_value("left = ", call.left, " is negative; pass 0 or more, or None for no limit");
   if (call.right < 0) return bad_value("right = ", call.right, " is negative; pass 0 or more, or None for no limit");
@@ -242,6 +260,7 @@ Status check_mask(const warploom_attention& call) {
     return bad_value("intervals has 0 heads; it must have 1 or q's ", call.heads);
   }
   if (has_interval_mask(call)) {
+    if (has_mask_function(call)) return bad_value("intervals are given beside a mask function; pass one of the two");
     if (counts || call.left != WARPLOOM_UNBOUNDED || call.right != WARPLOOM_UNBOUNDED) {
       return bad_value("intervals replace every other mask rule; leave out left, right, num_contexts and num_targets");
     }
@@ -255,6 +274,7 @@ Status check_mask(const warploom_attention& call) {
       return bad_value("intervals is missing (null)");
     return {};
   }
+  if (has_mask_function(call)) return check_mask_function(call);
   if (counts && call.right != 0) {
     const char* which = has_contexts(call) ? "num_contexts" : "num_targets";
     return call.right == WARPLOOM_UNBOUNDED
@@ -355,6 +375,12 @@ Status check_dense_bias(const warploom_attention& call) {
     return bad_value("bias has ", bias.num_rows, " rows; its row axis must be max_seqlen_k or max_seqlen_q");
   if (bias.num_columns < 0 || bias.num_columns > kMaxSequence)
     return bad_value("bias has ", bias.num_columns, " columns; its last axis must be max_seqlen_k");
+  const int64_t padded = packed_pitch(bias.num_columns, bias.dtype);
+  if (has_flag(call, WARPLOOM_BIAS_GRAD_PADDED) && bias.grad != nullptr && bias.num_rows > 1 &&
+      bias.grad_row_stride < padded) {
+    return bad_value("grad_row_stride = ", bias.grad_row_stride,
+                     " with WARPLOOM_BIAS_GRAD_PADDED; a row and its padding", " take ", padded, " elements");
+  }
   return check_bias_memory(call, bias.batch == 0 || bias.num_rows == 0 || bias.num_columns == 0,
                            {{bias.batch, bias.batch_stride},
                             {bias.heads, bias.head_stride},
@@ -502,6 +528,7 @@ Status validate_description(const warploom_attention& call) {
   WARPLOOM_RETURN_IF_ERROR(check_arrays(call));
   WARPLOOM_RETURN_IF_ERROR(check_mask(call));
   WARPLOOM_RETURN_IF_ERROR(check_scalars(call));
+  WARPLOOM_RETURN_IF_ERROR(check_score_function(call));
   WARPLOOM_RETURN_IF_ERROR(check_bias_description(call));
   return check_tensors(call);
 }

@@ -163,9 +163,11 @@ BlockWork block_work(const AttentionScenario& s, bool cheap) {
   if (s.pass == Pass::forward) {
     work.before = {product};
     work.after = {product};
-  } else {
-    work.before = {product, product};
-    work.after = {product, product, product};
+    return work;
+  }
+  work.before = {product, product};
+  work.after.assign(s.pass == Pass::backward ? 3 : s.pass == Pass::backward_keys ? 2 : 1, product);
+  if (s.pass == Pass::backward) {
     work.gradient = cycles_for(static_cast<double>(s.rows) * static_cast<double>(s.head_dim) * 4, s.machine.bandwidth);
   }
   return work;
@@ -256,6 +258,20 @@ const char* to_string(Variant variant) {
       return "intra";
     case Variant::both:
       return "both";
+  }
+  return "";
+}
+
+const char* to_string(Pass pass) {
+  switch (pass) {
+    case Pass::forward:
+      return "forward";
+    case Pass::backward:
+      return "backward";
+    case Pass::backward_keys:
+      return "backward-keys";
+    case Pass::backward_dq:
+      return "backward-dq";
   }
   return "";
 }

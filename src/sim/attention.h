@@ -22,7 +22,8 @@ enum class Variant {
 };
 
 enum class Step { softmax, hstu };
-enum class Pass { forward, backward };
+/// The last two are backward's products in two kernels: S, dP, dV, dK; and S, dP, dQ.
+enum class Pass { forward, backward, backward_keys, backward_dq };
 
 /// A CTA's share of attention: `blocks` (query tile, key block) pairs, dealt evenly to its warpgroups; an odd one goes
 /// to the first.
@@ -50,7 +51,7 @@ struct BlockWork {
   std::vector<Cycles> before;  ///< products before the elementwise step: S = QK' (backward: also dP = dO V')
   Cycles sfu = 0;
   Cycles fma = 0;
-  std::vector<Cycles> after;  ///< products after it: O += PV (backward: dV, dK, dQ)
+  std::vector<Cycles> after;  ///< products after it: O += PV (backward: dV, dK, dQ, or those of the kernel)
   Cycles bias = 0;            ///< load-pipe time of the bias tile
   Cycles gradient = 0;        ///< load-pipe time of what the block adds to dQ
 };
@@ -76,5 +77,6 @@ std::optional<ClosedForm> closed_form(const AttentionScenario& scenario);
 Cycles tensor_work(const AttentionScenario& scenario);
 
 const char* to_string(Variant variant);
+const char* to_string(Pass pass);
 
 }  // namespace warploom::sim

@@ -103,6 +103,18 @@ Grid chunks(std::string title, std::string columns, const std::function<Cell(int
   return grid;
 }
 
+/// Who addresses what of a 16x16 block; a colour is a register.
+Grid addresses(std::string title, geometry::BlockOrder order) {
+  Grid grid{std::move(title), "rows", "16-byte chunks", 16, 2, 60};
+  grid.group_width = 1;
+  grid.cell = [order](int row, int chunk) {
+    int lane = 0;
+    while (geometry::ldmatrix_row(lane, order) != row || geometry::ldmatrix_chunk(lane, order) != chunk) ++lane;
+    return Cell{"lane " + std::to_string(lane), lane / 8};
+  };
+  return grid;
+}
+
 /// What an ldmatrix phase (eight lanes, eight rows, one chunk) reads of a panel.
 Grid phase(bool swizzled) {
   constexpr int kChunk = 2;
@@ -127,15 +139,9 @@ std::vector<DocumentPicture> map_pictures() {
   add("map-c.svg", map_grid("C of mma.m16n8k16: lane.float", "m", "n", 16, 8, 32, 4, 1, c_element));
   add("map-wgmma.svg", map_grid("Accumulators of wgmma, the first 16 columns: thread.float", "rows, of warp 0",
                                 "columns", 16, 16, 128, 8, 1, geometry::accumulator_element));
-  Grid addresses{
-      "ldmatrix.x4: the lane that addresses each 16 bytes of a 16x16 block", "rows", "16-byte chunks", 16, 2, 60};
-  addresses.group_width = 1;
-  addresses.cell = [](int row, int chunk) {
-    int lane = 0;
-    while (geometry::ldmatrix_row(lane) != row || geometry::ldmatrix_chunk(lane) != chunk) ++lane;
-    return Cell{"lane " + std::to_string(lane), lane / 8};
-  };
-  add("map-ldmatrix.svg", addresses);
+  add("map-ldmatrix.svg", addresses("ldmatrix.x4, order a: the lane that addresses each 16 bytes of a 16x16 block",
+                                    geometry::BlockOrder::a));
+  add("map-ldmatrix-b.svg", addresses("The same, order b", geometry::BlockOrder::b));
   add("map-swizzle.svg", chunks("The swizzle: the chunk that stands at each place",
                                 "places of 16 bytes, four banks each", [](int row, int place) {
                                   int chunk = 0;
@@ -144,12 +150,14 @@ std::vector<DocumentPicture> map_pictures() {
                                 }));
   add("map-phase-plain.svg", phase(false));
   add("map-phase-swizzled.svg", phase(true));
-  add("map-copy.svg", chunks("A warp's copy to shared memory: the lane that writes each place", "places of 16 bytes",
-                             [](int row, int place) {
-                               const int chunk = geometry::swizzled_chunk(row, place);  // its own inverse
-                               const int lane = row % 4 * geometry::kPanelChunks + chunk;
-                               return Cell{(row < 4 ? "" : "next ") + std::to_string(lane), row % 4};
-                             }));
+  add("map-copy.svg",
+      chunks("A warp's copy to shared memory: the lane that writes each place", "places of 16 bytes",
+             [](int row, int place) {
+               const int chunk = geometry::swizzled_chunk(row, place);  // its own inverse
+               unsigned lane = 0;
+               while (geometry::copy_place(lane).row != row % 4 || geometry::copy_place(lane).chunk != chunk) ++lane;
+               return Cell{(row < 4 ? "" : "next ") + std::to_string(lane), row % 4};
+             }));
   return pictures;
 }
 

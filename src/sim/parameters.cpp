@@ -140,8 +140,11 @@ std::vector<Parameter<AttentionScenario>> attention_table() {
   table.add("fp8", "products at twice the tensor rate", [](S& s) -> auto& { return s.fp8; });
   table.add(choice<S, Step>("step", "what stands between the products",
                             {{"softmax", Step::softmax}, {"hstu", Step::hstu}}, [](S& s) -> auto& { return s.step; }));
-  table.add(choice<S, Pass>("pass", "two products a block, or backward's five",
-                            {{"forward", Pass::forward}, {"backward", Pass::backward}},
+  table.add(choice<S, Pass>("pass", "two products a block, or backward's five, or those of its two kernels",
+                            {{"forward", Pass::forward},
+                             {"backward", Pass::backward},
+                             {"backward-keys", Pass::backward_keys},
+                             {"backward-dq", Pass::backward_dq}},
                             [](S& s) -> auto& { return s.pass; }));
   table.add("bias_bytes", "bytes of bias loaded per score", [](S& s) -> auto& { return s.bias_bytes; });
   table.add("cheap_blocks", "blocks that a mask makes cheap", [](S& s) -> auto& { return s.cheap_blocks; });

@@ -17,7 +17,7 @@ std::string title_of(const GemmScenario& s) {
 std::string title_of(const AttentionScenario& s) {
   std::string text = std::string("attention ") + to_string(s.variant) + ", " + std::to_string(s.blocks) + " blocks";
   if (s.step == Step::hstu) text += ", hstu";
-  if (s.pass == Pass::backward) text += ", backward";
+  if (s.pass != Pass::forward) text += std::string(", ") + to_string(s.pass);
   if (s.fp8) text += ", fp8";
   return text + ", " + s.machine.name;
 }

@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include "last_error.h"
 #include "problem/gemm.h"
@@ -31,7 +32,9 @@ Result<std::string> answer(const Call& call, const char* request_json) {
   options.capacity = fields.whole("capacity", options.capacity);
   options.rounds = static_cast<int>(std::clamp<std::int64_t>(fields.whole("rounds", 0), -1, 1 << 20));
   const Result<sim::Machine> machine = sim::find_machine(fields.text("machine", "h200"));
-  const std::int64_t cta = fields.whole("cta", 0);
+  options.cta = fields.whole("cta", options.cta);
+  options.record = fields.whole("record", options.record);
+  options.kernel = fields.text("kernel", "");
   const std::string detail = fields.text("detail", "steps");
   const bool compare = fields.flag("compare"), svg = fields.flag("svg"), perfetto = fields.flag("perfetto");
   const sim::Window asked{fields.whole("until", 0), fields.whole("width", 72)};
@@ -44,7 +47,7 @@ Result<std::string> answer(const Call& call, const char* request_json) {
 
   const Result<TracedRun> traced = traced_run(call, options);
   if (!traced.ok()) return traced.status();
-  const Result<Report> report = report_of(*traced, cta, compare);
+  const Result<Report> report = report_of(*traced, compare);
   if (!report.ok()) return report.status();
   const Result<sim::Window> window = sim::resolve(asked, report->run.timeline);
   if (!window.ok()) return window.status();

@@ -67,9 +67,11 @@ void check_turns(Checker& checker, const CtaTrace& cta) {
 OrderCheck check_order(const Subject& subject, const CtaTrace& cta) {
   Checker checker{subject};
   std::map<Filling, Cycles> loads;
+  std::map<Filling, std::vector<Cycles>> handed;  // by each consumer
   for (const Track& track : cta.tracks) {
     for (const Sample& sample : track.samples) {
       if (sample.mark == Mark::load) loads[{sample.ring, sample.number}] = sample.time;
+      if (sample.mark == Mark::hand_over) handed[{sample.ring, sample.number}].push_back(sample.time);
     }
   }
   for (const Track& track : cta.tracks) {
@@ -87,10 +89,15 @@ OrderCheck check_order(const Subject& subject, const CtaTrace& cta) {
       const Filling filling{had.sample.ring, had.sample.number};
       if (const auto load = loads.find(filling); load != loads.end())
         checker.in_order(load->second, had.end, checker.name(filling), " was loaded after ", who, " had it");
+      if (const auto parts = handed.find(filling); parts != handed.end()) {
+        for (const Cycles part : parts->second)
+          checker.in_order(part, had.end, checker.name(filling), " was handed over after ", who, " had it");
+      }
     }
     for (const Sample& sample : track.samples) {
       if (sample.mark != Mark::wait_product) continue;
-      const Filling next{sample.ring, sample.number + subject.rings[static_cast<std::size_t>(sample.ring)].slots};
+      const int ring = subject.products[static_cast<std::size_t>(sample.ring)].ring;
+      const Filling next{ring, sample.number + subject.rings[static_cast<std::size_t>(ring)].slots};
       if (const auto load = loads.find(next); load != loads.end())
         checker.in_order(sample.time, load->second, checker.name(next), " was loaded before ", who,
                          " waited for the product that read what lay there");

@@ -19,6 +19,7 @@ struct OrderCheck {
 /// * A filling was asked for before any consumer had it.
 /// * A slot was filled again only after every consumer had begun to wait for the product that read it. (It let the slot
 ///   go between the end of that wait and its next mark, so of the end nothing sharper can be said.)
+/// * What consumers hand over they had begun to before any consumer had it.
 /// * Turns went round: consumer c + 1 got its n-th after consumer c, and consumer 0 its next after the last one.
 ///
 /// All clocks are one SM's, so "before" needs no tolerance.

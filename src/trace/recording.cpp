@@ -40,15 +40,16 @@ struct StripReader {
   std::int64_t index;  ///< of the strip, over all CTAs
   Strip header;
 
+  std::int64_t cta() const { return layout.first_cta + index / layout.strips; }
+
   Status wrong(const std::string& what) const {
     return Status::runtime_error(
-        message("the trace's strip ", index % layout.strips, " of CTA ", index / layout.strips, " ", what,
+        message("the trace's strip ", index % layout.strips, " of CTA ", cta(), " ", what,
                 "; the kernel and this library are not of one version, or the kernel wrote past its memory"));
   }
 
   Status check_header() const {
-    const std::int64_t cta = index / layout.strips;
-    if (header.cta != cta) return wrong(message("says CTA ", header.cta));
+    if (header.cta != cta()) return wrong(message("says CTA ", header.cta));
     if (header.end_ns == 0) return wrong("has no end");
     if (header.end_clock < header.start_clock || header.end_ns < header.start_ns) return wrong("ends before it begins");
     return {};
@@ -70,12 +71,12 @@ struct StripReader {
       const std::size_t at =
           layout.strip_bytes() + static_cast<std::size_t>(index * layout.capacity + i) * sizeof(Record);
       const Record record = read_at<Record>(bytes, at);
-      const unsigned mark = record.what >> kMarkShift, ring = record.what >> kRingShift & kRingMask;
+      const unsigned mark = record.what & kMarkMask, ring = record.what >> kRingShift & kRingMask;
       if (mark >= static_cast<unsigned>(kMarks)) return wrong(message("has mark ", mark, " in record ", i));
       clock += record.clock - static_cast<std::uint32_t>(clock);  // in 32 bits: the time since the last one
       if (clock > header.end_clock) return wrong(message("has a time after its end in record ", i));
       track.samples.push_back({static_cast<Cycles>(clock - origin), static_cast<Mark>(mark), static_cast<int>(ring),
-                               number(ring, record.what & kNumberMask)});
+                               number(ring, record.what >> kNumberShift)});
     }
     return track;
   }
@@ -105,7 +106,7 @@ Result<Recording> decode(std::span<const std::byte> bytes, const Layout& layout)
     }
     if (strips.empty()) continue;
     CtaTrace& trace = recording.ctas.emplace_back();
-    trace.cta = cta;
+    trace.cta = layout.first_cta + cta;
     trace.sm = strips.front().header.sm;
     std::uint64_t start_ns = std::numeric_limits<std::uint64_t>::max(), end_ns = 0;
     for (const StripReader& reader : strips) {

@@ -16,9 +16,10 @@ using sim::Cycles;
 
 /// How a launch's buffer is laid out: `strips` strips of each CTA one after the other, then `capacity` records of each.
 struct Layout {
-  std::int64_t ctas = 0;
-  int strips = 0;  ///< of a CTA
+  std::int64_t ctas = 0;  ///< that record, from first_cta on
+  int strips = 0;         ///< of a CTA
   std::int64_t capacity = 0;
+  std::int64_t first_cta = 0;
 
   std::size_t strip_bytes() const { return static_cast<std::size_t>(ctas * strips) * sizeof(Strip); }
   std::size_t bytes() const {

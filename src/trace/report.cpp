@@ -29,8 +29,9 @@ sim::Json comparison_json(const Comparison& comparison) {
 
 }  // namespace
 
-Result<Report> report_of(const TracedRun& traced, std::int64_t cta, bool compare) {
+Result<Report> report_of(const TracedRun& traced, bool compare) {
   const Recording& recording = traced.recording;
+  const std::int64_t cta = traced.cta;
   const auto found =
       std::find_if(recording.ctas.begin(), recording.ctas.end(), [&](const CtaTrace& each) { return each.cta == cta; });
   if (found == recording.ctas.end()) {
@@ -38,6 +39,7 @@ Result<Report> report_of(const TracedRun& traced, std::int64_t cta, bool compare
     return Status::invalid_value(message("cta = ", cta, " recorded nothing; CTAs ", recording.ctas.front().cta, " to ",
                                          recording.ctas.back().cta, " did"));
   }
+  if (Status status = check_marks(traced.subject, *found); !status.ok()) return status;
   Report report;
   report.run = run_of(traced.subject, recording, *found);
   report.order = check_order(traced.subject, *found);
@@ -47,7 +49,15 @@ Result<Report> report_of(const TracedRun& traced, std::int64_t cta, bool compare
   report.plain_ms = traced.plain_ms;
   report.traced_ms = traced.traced_ms;
   if (!compare) return report;
-  Result<sim::Run> model = sim::run_scenario(fit_model(traced.subject, *found), {.trace = true});
+  const sim::Scenario scenario = fit_model(traced.subject, *found);
+  for (const sim::Variant variant : traced.subject.schedules) {
+    sim::AttentionScenario scheduled = std::get<sim::AttentionScenario>(scenario);
+    scheduled.variant = variant;
+    const Result<sim::Run> run = sim::run_scenario(scheduled);
+    if (!run.ok()) return run.status();
+    report.schedules.push_back({sim::to_string(variant), run->timeline.makespan, run->timeline.utilisation(sim::TC)});
+  }
+  Result<sim::Run> model = sim::run_scenario(scenario, {.trace = true});
   if (!model.ok()) return model.status();
   report.comparison = trace::compare(*model, report.run);
   report.model = std::move(*model);
@@ -70,6 +80,9 @@ sim::Json report_json(const Report& report, const sim::Window& window) {
   }
   if (report.comparison) {
     json["comparison"] = comparison_json(*report.comparison);
+    for (const ScheduledModel& model : report.schedules) {
+      json["schedules"].push_back({{"name", model.name}, {"makespan", model.makespan}, {"tensor", model.tensor}});
+    }
     json["model"] = sim::run_json(*report.model, window);
   }
   return json;

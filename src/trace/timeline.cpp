@@ -1,6 +1,7 @@
 #include "trace/timeline.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -36,6 +37,7 @@ class Drawing {
     return at->second;
   }
   const RingShape& ring(int number) const { return subject_.rings[static_cast<std::size_t>(number)]; }
+  const ProductGroup& products(int number) const { return subject_.products[static_cast<std::size_t>(number)]; }
   std::string slot_name(const char* what, const Filling& filling) const {
     const RingShape& shape = ring(filling.first);
     return sim::numbered(message(shape.name, shape.name.empty() ? "" : " ", what), filling.second % shape.slots);
@@ -91,7 +93,8 @@ std::map<Filling, Cycles> landings(const Subject& subject, const CtaTrace& cta) 
       if (sample.mark != Mark::wait_full && sample.mark != Mark::product) continue;
       const bool waited = sample.mark == Mark::wait_full;
       const Cycles had = !waited ? sample.time : i + 1 < track.samples.size() ? track.samples[i + 1].time : track.end;
-      const auto [at, is_new] = result.try_emplace({sample.ring, sample.number}, had);
+      const int ring = waited ? sample.ring : subject.products[static_cast<std::size_t>(sample.ring)].ring;
+      const auto [at, is_new] = result.try_emplace({ring, sample.number}, had);
       if (!is_new) at->second = std::min(at->second, had);
     }
   }
@@ -107,7 +110,12 @@ struct TrackDrawing {
   int consumer;  ///< among the consumers
   const std::map<Filling, Cycles>& landed;
 
-  std::map<Filling, Cycles> issued = {};  ///< products
+  struct Issue {
+    int group;
+    std::int64_t number;
+    Cycles time;
+  };
+  std::deque<Issue> issued = {};  ///< products that are under way, in their order
   Cycles last_product_end = 0;
   std::int64_t turns = 0;
 
@@ -119,7 +127,13 @@ struct TrackDrawing {
   }
 
   void load(const Filling& filling, Cycles start, Cycles end) {
-    drawing.add(executor, {sim::OperationKind::busy, 'i', 0, 0, end - start, 0}, start, end);
+    const std::uint32_t issue =
+        drawing.add(executor, {sim::OperationKind::busy, 'i', 0, 0, end - start, 0}, start, end);
+    if (!drawing.ring(filling.first).loaded) {
+      drawing.arrive(drawing.barrier(drawing.slot_name("full", filling)), round_of(filling) + 1,
+                     {end, executor, issue, false});
+      return;
+    }
     const auto had = landed.find(filling);
     if (had == landed.end() || had->second < start) return;  // the consumer's marks are lost
     const Resource memory = drawing.resource(drawing.memory_lane(filling));
@@ -127,7 +141,7 @@ struct TrackDrawing {
     const std::uint32_t span = drawing.add(
         executor, {sim::OperationKind::async, 'L', memory, full, had->second - start, 0}, start, had->second);
     drawing.occupy(memory, executor, 'L', start, had->second);
-    drawing.arrive(full, filling.second / drawing.ring(filling.first).slots + 1, {had->second, executor, span, true});
+    drawing.arrive(full, round_of(filling) + 1, {had->second, executor, span, true});
   }
 
   Resource tensor() { return drawing.resource(sim::numbered("TC", consumer)); }
@@ -138,48 +152,85 @@ struct TrackDrawing {
     return drawing.add(executor, {sim::OperationKind::use, product, tensor(), 0, end - start, 0}, start, end);
   }
 
-  void wait_product(const Filling& filling, Cycles start, Cycles end) {
+  void wait_product(const Sample& sample, Cycles start, Cycles end) {
     const std::uint32_t span = occupied_by_product(start, end);
-    const Barrier empty = drawing.barrier(drawing.slot_name("empty", filling));
-    drawing.arrive(empty, filling.second / drawing.ring(filling.first).slots + 1, {end, executor, span, false});
-    const auto issue = issued.find(filling);
-    if (issue == issued.end()) return;
-    drawing.occupy(tensor(), executor, product, std::max(issue->second, last_product_end), end);
-    last_product_end = end;
-    issued.erase(issue);
+    const Filling read{drawing.products(sample.ring).ring, sample.number};
+    const Barrier empty = drawing.barrier(drawing.slot_name("empty", read));
+    drawing.arrive(empty, round_of(read) + 1, {end, executor, span, false});
+    const auto waited = std::find_if(issued.begin(), issued.end(), [&](const Issue& issue) {
+      return issue.group == sample.ring && issue.number == sample.number;
+    });
+    if (waited == issued.end()) return;
+    draw_products(std::vector<Issue>(issued.begin(), waited + 1), end);
+    issued.erase(issued.begin(), waited + 1);
   }
 
-  void work(char tag, Cycles start, Cycles end) {
+  /// Products that have ended by `end`, one after the other. When those but the last did is not known: each gets its
+  /// share of the time, as its work is.
+  void draw_products(const std::vector<Issue>& issues, Cycles end) {
+    double left = 0;
+    for (const Issue& issue : issues)
+      for (const ProductGroup::Part& part : drawing.products(issue.group).parts) left += part.work;
+    for (const Issue& issue : issues) {
+      for (const ProductGroup::Part& part : drawing.products(issue.group).parts) {
+        const Cycles start = std::max(issue.time, last_product_end);
+        const auto taken = static_cast<double>(std::max<Cycles>(0, end - start)) * part.work / left;
+        last_product_end = std::max(start, start + static_cast<Cycles>(taken));
+        left -= part.work;
+        drawing.occupy(tensor(), executor, product, start, last_product_end);
+        if (!part.name.empty()) {
+          drawing.occupy(drawing.resource(sim::numbered(part.name, consumer)), executor, product, start,
+                         last_product_end);
+        }
+      }
+    }
+  }
+
+  std::int64_t round_of(const Filling& filling) const { return filling.second / drawing.ring(filling.first).slots; }
+
+  std::uint32_t work(char tag, Cycles start, Cycles end) {
     const Resource cores = drawing.resource(sim::numbered("FMA", consumer));
-    drawing.add(executor, {sim::OperationKind::use, tag, cores, 0, end - start, 0}, start, end);
     drawing.occupy(cores, executor, tag, start, end);
+    return drawing.add(executor, {sim::OperationKind::use, tag, cores, 0, end - start, 0}, start, end);
+  }
+
+  void hand_over(const Filling& filling, Cycles start, Cycles end) {
+    const std::uint32_t span = work('h', start, end);
+    const Barrier full = drawing.barrier(drawing.slot_name("full", filling));
+    drawing.arrive(full, round_of(filling) + 1, {end, executor, span, false});
   }
 
   void draw(const Sample& sample, Cycles end) {
     const Filling filling{sample.ring, sample.number};
-    const std::int64_t round = sample.number / drawing.ring(sample.ring).slots;
     switch (sample.mark) {
       case Mark::idle:
       case Mark::landed:
         return;
       case Mark::wait_full:
-        return wait(drawing.slot_name("full", filling), round + 1, sample.time, end);
+        return wait(drawing.slot_name("full", filling), round_of(filling) + 1, sample.time, end);
       case Mark::wait_empty:
-        return wait(drawing.slot_name("empty", filling), round, sample.time, end);
+        return wait(drawing.slot_name("empty", filling), round_of(filling), sample.time, end);
       case Mark::turn:
         return wait(sim::numbered("turn", consumer), ++turns, sample.time, end);
       case Mark::load:
         return load(filling, sample.time, end);
       case Mark::product:
-        issued[filling] = sample.time;
+        issued.push_back({sample.ring, sample.number, sample.time});
         occupied_by_product(sample.time, end);
         return;
       case Mark::wait_product:
-        return wait_product(filling, sample.time, end);
+        return wait_product(sample, sample.time, end);
+      case Mark::hand_over:
+        return hand_over(filling, sample.time, end);
       case Mark::scores:
-        return work('x', sample.time, end);
+        work('x', sample.time, end);
+        return;
+      case Mark::add:
+        work('Q', sample.time, end);
+        return;
       case Mark::epilogue:
-        return work('E', sample.time, end);
+        work('E', sample.time, end);
+        return;
     }
   }
 
@@ -248,7 +299,14 @@ sim::Run run_of(const Subject& subject, const Recording& recording, const CtaTra
   // Lanes stand in the order of the simulator's: tensor core, memory, CUDA cores.
   int consumers = 0;
   for (const Role& role : subject.roles) consumers += role.product != ' ' ? 1 : 0;
-  for (int c = 0; c < consumers; ++c) drawing.resource(sim::numbered("TC", c));
+  for (int c = 0; c < consumers; ++c) {
+    drawing.resource(sim::numbered("TC", c));
+    for (const ProductGroup& group : subject.products) {
+      for (const ProductGroup::Part& part : group.parts) {
+        if (!part.name.empty()) drawing.resource(sim::numbered(part.name, c));
+      }
+    }
+  }
   for (int r = 0; r < static_cast<int>(subject.rings.size()); ++r) {
     const RingShape& ring = subject.rings[static_cast<std::size_t>(r)];
     for (int slot = 0; ring.loaded && slot < ring.slots; ++slot) drawing.resource(drawing.memory_lane({r, slot}));

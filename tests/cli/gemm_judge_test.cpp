@@ -117,7 +117,7 @@ TEST(GemmVerifyCases, ReachEveryTileAndStayExact) {
     }
     tiles += named.size();
   }
-  EXPECT_EQ(tiles, 8u + 8u + 5u) << "rows of kTable in src/gpu/gemm_plan.cpp, of each type";
+  EXPECT_EQ(tiles, 11u + 11u + 5u) << "rows of kTable in src/gpu/gemm_plan.cpp, of each type";
 }
 
 }  // namespace

@@ -54,11 +54,11 @@ __device__ void tile_round_trip(char* from, long long row_stride_bytes, int vali
   write_blocks<Rows, Columns>(base, out);
 }
 
-}  // namespace
-
-/// Registers of one 16x16 block from a 64-column panel at `column_block`: plain and transposed.
-extern "C" __global__ void ldmatrix_block(const unsigned short* panel, int row_block, int column_block, uint32* plain,
-                                          uint32* transposed) {
+/// Registers of one 16x16 block from a 64-column panel at `column_block`, in one order of its fragments: plain and
+/// transposed.
+template <geometry::BlockOrder Order>
+__device__ void ldmatrix_block(const unsigned short* panel, int row_block, int column_block, uint32* plain,
+                               uint32* transposed) {
   __shared__ __align__(1024) unsigned char shared[64 * 128];
   const uint32 base = ptx::shared_address(shared);
   const int lane = threadIdx.x;
@@ -67,12 +67,23 @@ extern "C" __global__ void ldmatrix_block(const unsigned short* panel, int row_b
     ptx::store_shared_4(base + geometry::swizzled_offset(64, row, lane / 4) + lane % 4 * 4, pair);
   }
   __syncwarp();
-  const tile::BlockReader<64> reader(base, 0);
+  const tile::BlockReader<64, Order> reader(base, 0);
   uint32 registers[4];
   ptx::ldmatrix_x4(registers, reader.at(row_block, column_block));
   for (int i = 0; i < 4; ++i) plain[4 * lane + i] = registers[i];
   ptx::ldmatrix_x4_trans(registers, reader.at(row_block, column_block));
   for (int i = 0; i < 4; ++i) transposed[4 * lane + i] = registers[i];
+}
+
+}  // namespace
+
+extern "C" __global__ void ldmatrix_block_a(const unsigned short* panel, int row_block, int column_block, uint32* plain,
+                                            uint32* transposed) {
+  ldmatrix_block<geometry::BlockOrder::a>(panel, row_block, column_block, plain, transposed);
+}
+extern "C" __global__ void ldmatrix_block_b(const unsigned short* panel, int row_block, int column_block, uint32* plain,
+                                            uint32* transposed) {
+  ldmatrix_block<geometry::BlockOrder::b>(panel, row_block, column_block, plain, transposed);
 }
 
 /// Thread t copies chunk t where valid[t] is set; every chunk held garbage before.

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cute/atom/copy_traits_sm75.hpp>
+#include <cute/atom/copy_traits_sm80.hpp>
 #include <cute/atom/mma_traits_sm80.hpp>
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
 #include <cute/swizzle.hpp>
+#include <cute/tensor.hpp>
 
 #include "geometry/fragment.h"
 #include "geometry/swizzle.h"
@@ -55,12 +57,12 @@ TEST(Cute, OperandsOfMma) {
 }
 
 /// The row and column of a 16x16 block that CuTe says lane `lane` receives, when lanes address it as ours do.
-template <typename Traits>
+template <typename Traits, BlockOrder Order = BlockOrder::a>
 Element received(int lane, int value) {
   const int bit = static_cast<int>(typename Traits::DstLayout{}(lane, value * kElementBits));
   const int source = bit / kPhaseBits;
   EXPECT_EQ(static_cast<int>(typename Traits::SrcLayout{}(source, bit % kPhaseBits)), bit);
-  return {ldmatrix_row(source), ldmatrix_chunk(source) * kChunkValues + bit % kPhaseBits / kElementBits};
+  return {ldmatrix_row(source, Order), ldmatrix_chunk(source, Order) * kChunkValues + bit % kPhaseBits / kElementBits};
 }
 
 TEST(Cute, LdmatrixDeliversAsRegistersOfA) {
@@ -82,6 +84,51 @@ TEST(Cute, LdmatrixTransposedDeliversTwoOperandsB) {
       const Element ours = b_element(lane, value / 2 % 2);  // (n, k)
       EXPECT_EQ(theirs.row, ours.column + value % 2) << "lane " << lane << " value " << value;
       EXPECT_EQ(theirs.column, ours.row + value / 4 * 8) << "lane " << lane << " value " << value;
+    }
+  }
+}
+
+TEST(Cute, LdmatrixInOrderBDeliversTwoOperandsB) {
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int value = 0; value < 8; ++value) {
+      const Element theirs = received<cute::Copy_Traits<cute::SM75_U32x4_LDSM_N>, BlockOrder::b>(lane, value);
+      const Element ours = b_element(lane, value / 2 % 2);
+      EXPECT_EQ(theirs.row, ours.row + value / 4 * 8) << "lane " << lane << " value " << value;
+      EXPECT_EQ(theirs.column, ours.column + value % 2) << "lane " << lane << " value " << value;
+    }
+  }
+}
+
+TEST(Cute, LdmatrixInOrderBTransposedDeliversRegistersOfA) {
+  // dS's block (16 keys, 16 queries) as A of dS K, whose rows are the queries.
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int value = 0; value < 8; ++value) {
+      const Element theirs = received<cute::Copy_Traits<cute::SM75_U16x8_LDSM_T>, BlockOrder::b>(lane, value);
+      const Element ours = a_element(lane, value / 2);
+      EXPECT_EQ(theirs.row, ours.column + value % 2) << "lane " << lane << " value " << value;
+      EXPECT_EQ(theirs.column, ours.row) << "lane " << lane << " value " << value;
+    }
+  }
+}
+
+TEST(Cute, CopiesOfATileAreATiledCopy) {
+  using cute::Int, cute::Layout, cute::Shape, cute::Stride;
+  constexpr int kThreads = 128, kRows = 64, kColumns = 128, kRowsAtOnce = kThreads / kPanelChunks;
+  using Atom = cute::Copy_Atom<cute::SM80_CP_ASYNC_CACHEGLOBAL<cute::uint128_t>, cute::half_t>;
+  const auto copy = cute::make_tiled_copy(
+      Atom{}, Layout<Shape<Int<kRowsAtOnce>, Int<kPanelChunks>>, Stride<Int<kPanelChunks>, Int<1>>>{},
+      Layout<Shape<Int<1>, Int<kChunkValues>>>{});
+  const auto coordinates = cute::make_identity_tensor(Shape<Int<kRows>, Int<kColumns>>{});
+  for (int thread = 0; thread < kThreads; ++thread) {
+    const auto theirs = copy.get_slice(thread).partition_D(coordinates);
+    const CopyPlace ours = copy_place(static_cast<unsigned>(thread));
+    for (int step = 0; step < kRows / kRowsAtOnce; ++step) {
+      for (int panel = 0; panel < panels_of(kColumns); ++panel) {
+        const auto first = theirs(0, step, panel);
+        EXPECT_EQ(static_cast<int>(cute::get<0>(first)), ours.row + step * kRowsAtOnce) << "thread " << thread;
+        EXPECT_EQ(static_cast<int>(cute::get<1>(first)), panel * kPanelColumns + ours.chunk * kChunkValues)
+            << "thread " << thread;
+      }
     }
   }
 }

@@ -56,6 +56,18 @@ TEST(Fragment, LdmatrixBlocksArriveInTheOrderOfARegisters) {
   }
 }
 
+TEST(Fragment, LdmatrixBlocksArriveAsTheOperandsOfTwoMma) {
+  // 16 rows of B, as (n, k): registers 0, 1 are those of rows 0..7, registers 2, 3 of rows 8..15.
+  for (int index = 0; index < 4; ++index) {
+    for (int lane = 0; lane < 32; ++lane) {
+      const int source = index * 8 + lane / 4;
+      const Element element = b_element(lane, index % 2);
+      EXPECT_EQ(ldmatrix_row(source, BlockOrder::b), element.row + index / 2 * 8);
+      EXPECT_EQ(ldmatrix_chunk(source, BlockOrder::b) * 8 + lane % 4 * 2, element.column);
+    }
+  }
+}
+
 static_assert(c_element(31, 3).row == 15 && c_element(31, 3).column == 7);
 
 }  // namespace

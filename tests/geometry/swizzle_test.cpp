@@ -16,10 +16,10 @@ constexpr int kBankBytes = 4;
 
 /// The most accesses that meet in one bank when the lanes of an ldmatrix phase (eight rows of 16 bytes) read at once.
 template <typename Offset>
-int conflicts(int phase, Offset offset) {
+int conflicts(int phase, BlockOrder order, Offset offset) {
   std::array<int, kBanks> uses{};
   for (int lane = 8 * phase; lane < 8 * phase + 8; ++lane) {
-    const int byte = offset(ldmatrix_row(lane), ldmatrix_chunk(lane));
+    const int byte = offset(ldmatrix_row(lane, order), ldmatrix_chunk(lane, order));
     for (int word = 0; word < kChunkBytes / kBankBytes; ++word) ++uses[(byte / kBankBytes + word) % kBanks];
   }
   return *std::max_element(uses.begin(), uses.end());
@@ -50,18 +50,17 @@ TEST(Swizzle, LdmatrixGoesFromEightWayConflictsToNone) {
   for (const int rows : {64, 128}) {
     for (int first_row = 0; first_row < rows; first_row += 16) {
       for (int column_block = 0; column_block < 16; ++column_block) {
+        const auto swizzled = [&](int row, int chunk) {
+          return swizzled_offset(rows, first_row + row, 2 * column_block + chunk);
+        };
+        const auto plain = [&](int row, int chunk) {
+          return (first_row + row) * kPanelRowBytes + (2 * column_block + chunk) % 8 * kChunkBytes;
+        };
         for (int phase = 0; phase < 4; ++phase) {
-          EXPECT_EQ(conflicts(phase,
-                              [&](int row, int chunk) {
-                                return swizzled_offset(rows, first_row + row, 2 * column_block + chunk);
-                              }),
-                    1);
-          EXPECT_EQ(conflicts(phase,
-                              [&](int row, int chunk) {
-                                return (first_row + row) * kPanelRowBytes +
-                                       (2 * column_block + chunk) % 8 * kChunkBytes;
-                              }),
-                    8);
+          for (const BlockOrder order : {BlockOrder::a, BlockOrder::b}) {
+            EXPECT_EQ(conflicts(phase, order, swizzled), 1);
+            EXPECT_EQ(conflicts(phase, order, plain), 8);
+          }
         }
       }
     }

@@ -12,6 +12,7 @@
 #include "gpu/choose_plan.h"
 #include "gpu/kernel_sources.h"
 #include "gpu/reference_device.h"
+#include "gpu/user_score.h"
 
 namespace warploom::gpu {
 namespace {
@@ -57,6 +58,7 @@ std::map<std::string, std::string> values_of(const std::string& config_text) {
 
 /// One configuration of each family on Ampere and on Hopper, with what names it.
 std::map<std::string, KernelVariant> one_of_each_family() {
+  sample_scores();  // a key may name the process's first score function
   std::map<std::string, KernelVariant> families;
   for (const Architecture architecture : {Architecture{8, 0, false}, Architecture{9, 0, true}}) {
     for (const KernelVariant& variant : kernel_variants(*reference_device(architecture), false))

@@ -161,6 +161,31 @@ FAKE_PUBLIC int cuLaunchKernel(void*, unsigned grid_x, unsigned, unsigned, unsig
   state.launch_device = context_stack.back();
   return 0;
 }
+// cuda.h's CUlaunchAttribute and CUlaunchConfig.
+struct LaunchAttribute {
+  int id;
+  char pad[4];
+  union {
+    char bytes[64];
+    int number;
+  } value;
+};
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  void* stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+FAKE_PUBLIC int cuLaunchKernelEx(const LaunchConfig* config, void* function, void** arguments, void** extra) {
+  const int result =
+      cuLaunchKernel(function, config->grid_x, config->grid_y, config->grid_z, config->block_x, config->block_y,
+                     config->block_z, config->shared_bytes, config->stream, arguments, extra);
+  if (result == 0 && config->attribute_count == 1) {
+    state.launch_attribute = config->attributes[0].id;
+    state.launch_attribute_value = config->attributes[0].value.number;
+  }
+  return result;
+}
 FAKE_PUBLIC int cuMemAlloc_v2(unsigned long long*, std::size_t) {
   return 1;
 }

@@ -19,6 +19,8 @@ struct FakeDriverState {
   int shared_limit = 49152;  ///< of the one function
   int shared_limit_changes = 0;
   int launches = 0;
+  int launch_attribute = 0;  ///< of the last launch that had one
+  int launch_attribute_value = 0;
   unsigned grid_x = 0, block_x = 0, shared_bytes = 0;
   int launch_device = -1;
   const void* stream = nullptr;

@@ -67,13 +67,18 @@ TEST(GemmSchedule, NeighboursShareABand) {
 }
 
 TEST(GemmSharedMap, IsAlignedAndFitsTheDevice) {
-  for (const KernelVariant& variant : kGemm.variants(h200(), true)) {
-    const KernelRequest request = kGemm.request(variant.config, {9, 0, true});
-    EXPECT_NE(request.config_text.find("GemmConfig kConfig"), std::string::npos);
+  for (const KernelFamily* family : {&kGemm, &kGemmFewRows}) {
+    for (const KernelVariant& variant : family->variants(h200(), true)) {
+      const KernelRequest request = family->request(variant.config, {9, 0, true});
+      EXPECT_NE(request.config_text.find("GemmConfig kConfig"), std::string::npos);
+      EXPECT_EQ(variant.family, family);
+      EXPECT_EQ("kernels/" + request.entry_file, family->source);
+    }
   }
   for (const bool staged : {true, false}) {
     warploom_gemm call = product(4096, staged ? 4096 : 4100, 4096);
     for (const GemmCandidate& candidate : gemm_candidates(call, h200())) {
+      if (candidate.config.few_rows) continue;
       const GemmSharedMap map = shared_map(candidate.config);
       EXPECT_LE(map.bytes, h200().shared_bytes_per_block);
       // Swizzled tiles start at multiples of 1024 bytes, barriers at multiples of 8.
@@ -102,6 +107,19 @@ TEST(GemmChoice, LargeProductsShareBigTilesAndSmallOnesFillTheGpu) {
     EXPECT_GE(best.tiles * gemm_cluster(best.config), 120) << rows;
     EXPECT_EQ(best.waves, 1) << rows;
   }
+}
+
+TEST(GemmChoice, FewRowsGoStraightToRegisters) {
+  EXPECT_EQ(chosen(product(1, 4096, 4096)).tile_rows, 8);
+  EXPECT_EQ(chosen(product(16, 4096, 4096)).tile_rows, 16);
+  for (const int64_t rows : {1, 8, 16}) EXPECT_TRUE(chosen(product(rows, 4096, 4096)).few_rows) << rows;
+  for (const int64_t rows : {64, 128, 4096}) EXPECT_FALSE(chosen(product(rows, 4096, 4096)).few_rows) << rows;
+  warploom_gemm odd = product(1, 4096, 4090);
+  odd.a.row_stride = odd.b.row_stride = 4096;
+  EXPECT_FALSE(chosen(odd).few_rows) << "its last 16 bytes end outside of the matrix";
+  warploom_gemm eight = product(1, 4096, 4096);
+  eight.dtype = WARPLOOM_FLOAT8_E4M3;
+  EXPECT_FALSE(chosen(eight).few_rows);
 }
 
 TEST(GemmChoice, EightBitOperandsHaveTilesOfTheirOwn) {
@@ -145,14 +163,22 @@ TEST(GemmPlan, CoversTheProduct) {
     const auto plan = std::make_unique<GpuPlan>();
     ASSERT_TRUE(plan_gemm(call, h200(), *plan).ok());
     const PlannedLaunch& launch = plan->launches[0];
-    const GemmParams& params = launch.params_as<GemmParams>();
     const GemmConfig config = chosen(call);
+    EXPECT_EQ(launch.threads, gemm_threads(config));
+    if (config.few_rows) {
+      const FewRowsParams& params = launch.params_as<FewRowsParams>();
+      EXPECT_GE(params.schedule.row_tiles * config.tile_rows, rows);
+      EXPECT_GE(params.schedule.column_tiles * config.tile_columns, columns);
+      EXPECT_EQ(params.depth, depth);
+      EXPECT_EQ(launch.ctas, params.schedule.tiles());
+      continue;
+    }
+    const GemmParams& params = launch.params_as<GemmParams>();
     EXPECT_GE(params.schedule.row_tiles * config.tile_rows * config.multicast, rows);
     EXPECT_GE(params.schedule.column_tiles * config.tile_columns, columns);
     EXPECT_GE(params.steps * gemm_depth(config), depth);
     EXPECT_LE(config.split, std::max(1, params.steps)) << "every CTA of a cluster has a step";
     EXPECT_EQ(launch.ctas, params.clusters * gemm_cluster(config));
-    EXPECT_EQ(launch.threads, gemm_threads(config));
   }
 }
 
@@ -172,10 +198,16 @@ TEST(GemmPlan, EmptyProductsLaunchNothing) {
     ASSERT_TRUE(plan_gemm(call, h200(), *plan).ok());
     EXPECT_EQ(plan->launches[0].ctas, 0);
   }
-  const auto plan = std::make_unique<GpuPlan>();
-  ASSERT_TRUE(plan_gemm(product(64, 64, 0), h200(), *plan).ok());
-  EXPECT_EQ(plan->launches[0].params_as<GemmParams>().steps, 1) << "zeros are added up";
-  EXPECT_GE(plan->launches[0].params_as<GemmParams>().first_k, 1) << "beyond the one column of the map";
+  for (const GemmCandidate& candidate : gemm_candidates(product(64, 64, 0), h200())) {
+    const auto plan = std::make_unique<GpuPlan>();
+    ASSERT_TRUE(plan_gemm(product(64, 64, 0), h200(), candidate, *plan).ok());
+    if (candidate.config.few_rows) {
+      EXPECT_EQ(plan->launches[0].params_as<FewRowsParams>().depth, 0);
+      continue;
+    }
+    EXPECT_EQ(plan->launches[0].params_as<GemmParams>().steps, 1) << "zeros are added up";
+    EXPECT_GE(plan->launches[0].params_as<GemmParams>().first_k, 1) << "beyond the one column of the map";
+  }
 }
 
 TEST(GemmPlan, OtherDevicesAreRefused) {

@@ -30,7 +30,7 @@ std::string kernel_of(const warploom_attention& call, const char* architecture =
   return plan->launches[0].family->name;
 }
 
-TEST(HopperPlan, TakesForwardCallsWithoutABiasThatTensorMapsDescribe) {
+TEST(HopperPlan, TakesForwardCallsThatTensorMapsDescribe) {
   const std::string hopper = kHopperForward.name;
   warploom_attention call = call_of(4, 100, 2, 64);
   EXPECT_EQ(kernel_of(call), hopper);
@@ -60,9 +60,22 @@ TEST(HopperPlan, TakesForwardCallsWithoutABiasThatTensorMapsDescribe) {
       change(c);
     };
   };
-  EXPECT_TRUE(differs(with_bias([](auto& c) { c.bias.row_stride = 100; }))) << "200 bytes: not a multiple of 16";
-  EXPECT_TRUE(differs(with_bias([](auto& c) { c.bias.dtype = WARPLOOM_FLOAT32; })));
-  EXPECT_TRUE(differs(with_bias([](auto& c) { c.bias.kind = WARPLOOM_PACKED_BIAS; })));
+  const auto bucketed_bias = [](auto& c) {
+    c.bias.kind = WARPLOOM_BUCKETED_BIAS;
+    c.bias.time = static_cast<const float*>(c.q.data);
+    c.bias.time_heads = 1;
+    c.bias.num_times = kMostTimes;
+    c.bias.timestamps = static_cast<const int64_t*>(c.q.data);
+  };
+  EXPECT_FALSE(differs(bucketed_bias));
+  EXPECT_TRUE(differs([&](auto& c) {
+    bucketed_bias(c);
+    c.bias.num_times = kMostTimes + 1;
+  }));
+  EXPECT_TRUE(differs([&](auto& c) {
+    bucketed_bias(c);
+    c.bias.time_bucket = c.bias.timestamps;
+  })) << "thresholds of the caller's may stand close together";
   EXPECT_TRUE(differs(with_bias([](auto& c) {
     c.op = WARPLOOM_SOFTMAX;
     c.softcap = 2;
@@ -75,6 +88,34 @@ TEST(HopperPlan, TakesForwardCallsWithoutABiasThatTensorMapsDescribe) {
     c.heads = c.key_heads = 1;
     c.q.head_stride = 3;  // never used
   }));
+}
+
+TEST(HopperPlan, RowsOfABiasComeByTmaWhereATensorMapDescribesThem) {
+  const auto bias_with = [](auto change) {
+    warploom_attention call = call_of(4, 100, 2, 64);
+    call.bias.kind = WARPLOOM_DENSE_BIAS;
+    call.bias.dtype = call.dtype;
+    call.bias.values = call.q.data;
+    call.bias.batch = 1;
+    call.bias.heads = call.heads;
+    call.bias.num_rows = call.bias.num_columns = call.max_seqlen_k;
+    call.bias.row_stride = 104;
+    call.bias.head_stride = 104 * 100;
+    change(call.bias);
+    const auto plan = std::make_unique<GpuPlan>();
+    EXPECT_TRUE(choose_plan(call, device_of("sm_90a"), nullptr, *plan).ok());
+    EXPECT_EQ(plan->launches[0].family, &kHopperForward);
+    return hopper_forward_config(plan->launches[0].config).bias;
+  };
+  EXPECT_EQ(bias_with([](auto&) {}), HopperBias::tensor_map);
+  EXPECT_EQ(bias_with([](auto& bias) { bias.row_stride = 100; }), HopperBias::shifted_rows) << "200 bytes";
+  EXPECT_EQ(bias_with([](auto& bias) { bias.dtype = WARPLOOM_FLOAT32; }), HopperBias::float_rows);
+  EXPECT_EQ(bias_with([](auto& bias) { bias.kind = WARPLOOM_PACKED_BIAS; }), HopperBias::rows);
+  EXPECT_EQ(bias_with([](auto& bias) {
+              bias.kind = WARPLOOM_PACKED_BIAS;
+              bias.head_stride = 100;
+            }),
+            HopperBias::shifted_rows);
 }
 
 TEST(HopperPlan, TheEnvironmentKeepsCallsToMmaSync) {
@@ -93,13 +134,14 @@ TEST(HopperPlan, EveryPairOfHeadDimensionsFits) {
   HopperForwardConfig wanted;
   for (wanted.head_dim = 8; wanted.head_dim <= 256; wanted.head_dim += 8) {
     for (wanted.value_dim = 8; wanted.value_dim <= 256; wanted.value_dim += 8) {
-      for (const int kind : {0, 1, 2}) {
-        wanted.interval_mask = kind == 1;
-        wanted.dense_bias = kind == 2;
+      for (const HopperBias bias : {HopperBias::none, HopperBias::none, HopperBias::tensor_map, HopperBias::rows,
+                                    HopperBias::shifted_rows, HopperBias::float_rows, HopperBias::bucketed}) {
+        wanted.interval_mask = bias == HopperBias::none && !wanted.interval_mask;
+        wanted.bias = bias;
         const Result<HopperForwardConfig> config = choose_hopper_config(wanted, device);
         ASSERT_TRUE(config.ok()) << config.status().message();
         // PTX ISA, "setmaxnreg": the CTA's registers are those of its launch, a multiple of 8 a thread.
-        const RegisterBudget budget = kRegisterBudgets[config->consumers];
+        const RegisterBudget budget = register_budget(*config);
         const int launched = 65536 / ((config->consumers + 1) * 128) / 8 * 8;
         EXPECT_LE(budget.producer + config->consumers * budget.consumer, launched * (config->consumers + 1));
         EXPECT_EQ(config->key_columns % 16, 0);
@@ -139,7 +181,7 @@ TEST(HopperPlan, QueryCarriesAlphaOnlyWhereThatIsExact) {
   }));
 }
 
-TEST(HopperPlan, SoftmaxHasTurnsForWideHeadsOnly) {
+TEST(HopperPlan, WideHeadsHaveTurns) {
   const DeviceInfo device = device_of("sm_90a");
   const auto turns = [&](uint32_t op, int dim) {
     warploom_attention call = call_of(4, 100, 2, dim);
@@ -148,7 +190,8 @@ TEST(HopperPlan, SoftmaxHasTurnsForWideHeadsOnly) {
     EXPECT_TRUE(plan_hopper_forward(call, device, nullptr, *plan).ok());
     return hopper_forward_config(plan->launches[0].config).turns;
   };
-  for (const int dim : {64, 128, 256}) EXPECT_TRUE(turns(WARPLOOM_HSTU, dim));
+  EXPECT_FALSE(turns(WARPLOOM_HSTU, 64));
+  for (const int dim : {72, 128, 256}) EXPECT_TRUE(turns(WARPLOOM_HSTU, dim));
   EXPECT_FALSE(turns(WARPLOOM_SOFTMAX, 64));
   EXPECT_FALSE(turns(WARPLOOM_SOFTMAX, 128));
   EXPECT_TRUE(turns(WARPLOOM_SOFTMAX, 136));

@@ -41,11 +41,23 @@ bool has(const Families& families, const KernelFamily& family) {
   return std::find(families.begin(), families.end(), &family) != families.end();
 }
 
+/// The same of a call whose wide heads no kernel of one pass takes.
+warploom_attention deterministic_call_of(int64_t batch, int64_t max_seqlen, int64_t heads, int64_t head_dim) {
+  warploom_attention call = call_of(batch, max_seqlen, heads, head_dim);
+  call.flags |= WARPLOOM_DETERMINISTIC;
+  return call;
+}
+
 TEST(HopperTwoKernelPlan, TakesWideHeadsAndDeterministicCalls) {
-  warploom_attention call = call_of(4, 100, 2, 256);
+  warploom_attention call = deterministic_call_of(4, 100, 2, 256);
+  EXPECT_EQ(families_of(call), (Families{&kHopperBackwardKeys, &kHopperBackwardDq}));
+  call = call_of(4, 100, 2, 256);
+  call.dtype = WARPLOOM_FLOAT16;  // of wide heads the one-pass kernel is for bfloat16
   EXPECT_EQ(families_of(call), (Families{&kHopperBackwardKeys, &kHopperBackwardDq}));
   call.op = WARPLOOM_SOFTMAX;
   EXPECT_EQ(families_of(call), (Families{&kBackwardRowTerms, &kHopperBackwardKeys, &kHopperBackwardDq}));
+  call.softcap = 30;
+  EXPECT_TRUE(has(families_of(call), kHopperBackwardKeys));
   EXPECT_FALSE(has(families_of(call, "sm_80"), kHopperBackwardDq));
   EXPECT_FALSE(has(families_of(call, "sm_100"), kHopperBackwardDq));
   call.k.row_stride += 4;  // 8 bytes: not a multiple of 16
@@ -74,7 +86,12 @@ TEST(HopperTwoKernelPlan, EveryPairOfHeadDimensionsFits) {
         for (const int tile : {keys_map.value, keys_map.query, keys_map.dout}) {
           EXPECT_EQ(tile % 1024, 0) << "tiles under the 128-byte swizzle";
         }
+        EXPECT_EQ(keys_map.query_bytes % 1024, 0) << "so is a stage's";
+        EXPECT_EQ(keys_map.dout_bytes % 1024, 0);
         EXPECT_EQ(keys_map.barriers % 8, 0);
+        EXPECT_EQ(keys.query_rows % 16, 0);
+        EXPECT_LE(keys.query_rows, 64) << "a thread's hidden scores are the bits of one word";
+        EXPECT_GE(keys.stages, 2) << "a pending product holds a slot";
         const auto dq =
             choose_hopper_dq_config({.head_dim = head_dim, .value_dim = value_dim, .interval_mask = interval_mask});
         EXPECT_LE(shared_map(dq).bytes, shared_bytes);
@@ -91,7 +108,7 @@ TEST(HopperTwoKernelPlan, EveryPairOfHeadDimensionsFits) {
 }
 
 TEST(HopperTwoKernelPlan, ItemsAreTilesOfKeyHeadsAndOfQueryHeads) {
-  warploom_attention call = call_of(3, 130, 4, 256);
+  warploom_attention call = deterministic_call_of(3, 130, 4, 256);
   call.key_heads = 2;
   const auto plan = plan_of(call);
   const auto schedule = [&](std::size_t n) {
@@ -106,7 +123,7 @@ TEST(HopperTwoKernelPlan, ItemsAreTilesOfKeyHeadsAndOfQueryHeads) {
 
 TEST(HopperTwoKernelPlan, EachKernelHasCountersOfItsOwn) {
   for (const auto op : {WARPLOOM_HSTU, WARPLOOM_SOFTMAX}) {
-    warploom_attention call = call_of(3, 130, 4, 256);
+    warploom_attention call = deterministic_call_of(3, 130, 4, 256);
     call.op = op;
     const auto plan = plan_of(call);
     EXPECT_EQ(plan->scratch_left_cleared, op == WARPLOOM_HSTU) << "row terms are left behind";
@@ -126,9 +143,11 @@ TEST(HopperTwoKernelPlan, EachKernelHasCountersOfItsOwn) {
 }
 
 TEST(HopperTwoKernelPlan, DescriptionIsJsonWithBothKernels) {
-  const warploom_attention call = call_of(8, 4096, 4, 256);
+  const warploom_attention call = deterministic_call_of(8, 4096, 4, 256);
   const auto json = nlohmann::json::parse(describe(*plan_of(call), call, device_of("sm_90a")));
   EXPECT_EQ(json["keys"]["schedule"]["tiles"], 64);
+  EXPECT_EQ(json["keys"]["query_rows"], 48);
+  EXPECT_EQ(json["keys"]["stages"], 3);
   EXPECT_EQ(json["dq"]["key_columns"], 64);
   EXPECT_EQ(json["dq"]["schedule"]["tiles"], 32);
 }

@@ -98,6 +98,15 @@ TEST_F(ModuleWithFake, LaunchGoesToItsDeviceAndStream) {
   EXPECT_EQ(state().context_depth, 0);
   ASSERT_TRUE(launch(**kernel, {.grid_x = 0, .block_x = 128}, handle, nullptr).ok());
   EXPECT_EQ(state().launches, before + 1) << "an empty grid is no launch";
+  EXPECT_EQ(state().launch_attribute, 0);
+  ASSERT_TRUE(launch(**kernel, {.grid_x = 5, .block_x = 64, .overlaps_previous = true}, handle, nullptr).ok());
+  EXPECT_EQ(state().launches, before + 2);
+  EXPECT_EQ(state().grid_x, 5u);
+  EXPECT_EQ(state().block_x, 64u);
+  EXPECT_EQ(state().shared_bytes, 100000u);
+  EXPECT_EQ(state().stream, &stream);
+  EXPECT_EQ(state().launch_attribute, launch_attribute_programmatic_serialization);
+  EXPECT_EQ(state().launch_attribute_value, 1);
   state().fail_launch = 1;
   const Status failed = launch(**kernel, {.grid_x = 7, .block_x = 128}, handle, nullptr);
   ASSERT_FALSE(failed.ok());

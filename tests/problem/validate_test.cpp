@@ -58,7 +58,7 @@ std::function<void(ValidCall&)> bend(Change change) {
 }
 
 const Case kVersions[] = {
-    {"newer_library", bend(BEND { c.abi_version = 2; }), "abi_version", "2", StatusCode::runtime_error},
+    {"newer_library", bend(BEND { c.abi_version = 3; }), "abi_version", "3", StatusCode::runtime_error},
     {"structure_of_another_size", bend(BEND { c.struct_bytes -= 8; }), "struct_bytes", "", StatusCode::runtime_error},
 };
 INSTANTIATE_TEST_SUITE_P(Versions, Refused, testing::ValuesIn(kVersions), case_name);
@@ -143,6 +143,9 @@ INSTANTIATE_TEST_SUITE_P(Tensors, Refused, testing::ValuesIn(kTensors), case_nam
 const Case kMasks[] = {
     {"left_negative", bend(BEND { c.left = -1; }), "left = -1", "None"},
     {"right_negative", bend(BEND { c.right = -1; }), "right = -1", "None"},
+    {"mask_function_text", bend(BEND { c.right = WARPLOOM_UNBOUNDED, c.mask_function.text = "[0, r]"; }),
+     "mask: found ]", "half-open"},
+    {"mask_function_and_window", bend(BEND { c.mask_function.text = "[0, r)"; }), "a mask function replaces", "right"},
     {"group_size", bend(BEND { c.target_group_size = 0; }), "target_group_size = 0", "1"},
     {"contexts_without_causal", bend(BEND { c.right = WARPLOOM_UNBOUNDED, c.num_contexts_all = 1; }), "right = None",
      "num_contexts"},
@@ -170,6 +173,11 @@ const Case kScalars[] = {
     {"softcap_negative", bend(BEND { valid.make_softmax(), c.softcap = -2; }), "softcap = -2", "None"},
     {"softcap_nan", bend(BEND { valid.make_softmax(), c.softcap = kNan; }), "softcap = ", "None"},
     {"softcap_infinite", bend(BEND { valid.make_softmax(), c.softcap = kInfinity; }), "softcap = inf", "None"},
+    {"score_in_softmax", bend(BEND { valid.make_softmax(), c.score.text = "z"; }), "score belongs to HSTU", "silu"},
+    {"score_text", bend(BEND { c.score.text = "z * sigmod(z)"; }), "score: unknown function sigmod", "sigmoid"},
+    {"score_slope", bend(BEND { c.score.text = "z", c.score.slope = "y"; }), "slope: unknown name y", "line 1"},
+    {"score_parameters", bend(BEND { c.score.text = "a * z", c.score.parameters = "a"; }), "parameters has 1 names",
+     "0"},
     {"softcap_in_hstu", bend(BEND { c.softcap = 5; }), "softcap = 5", "softmax"},
     {"divisor_0", bend(BEND { c.flags |= WARPLOOM_HAS_DIVISOR, c.divisor = 0; }), "divisor = 0", "finite"},
     {"divisor_nan", bend(BEND { c.flags |= WARPLOOM_HAS_DIVISOR, c.divisor = kNan; }), "divisor = ", "finite"},
@@ -323,6 +331,11 @@ const Accepted kAccepted[] = {
     {"divisor_negative", bend(BEND { c.flags |= WARPLOOM_HAS_DIVISOR, c.divisor = -3; })},
     {"divisor_rows", bend(BEND { c.divisor_rows = valid.divisor_rows.data(); })},
     {"softcap", bend(BEND { valid.make_softmax(), c.softcap = 30; })},
+    {"score", bend(BEND { c.score.text = "z * tanh(z)"; })},
+    {"mask_function", bend(BEND {
+       c.right = WARPLOOM_UNBOUNDED, c.mask_function.text = "[0, nc), [r, r + 1)", c.num_contexts_all = 1,
+       c.num_targets_all = 2;
+     })},
     {"window_0", bend(BEND { c.left = 0, c.right = 0; })},
     {"contexts_and_targets",
      bend(BEND { c.num_contexts_all = 1, c.num_targets = valid.per_sequence.data(), c.target_group_size = 3; })},
@@ -335,6 +348,10 @@ const Accepted kAccepted[] = {
     {"dense_bias_gradient", bend(BEND {
        valid.make_dense_bias(), valid.make_backward(), c.bias.grad = valid.bias.data(), c.bias.grad_head_stride = 25,
                                                        c.bias.grad_row_stride = 5;
+     })},
+    {"dense_bias_gradient_padded", bend(BEND {
+       valid.make_dense_bias(), valid.make_backward(), c.flags |= WARPLOOM_BIAS_GRAD_PADDED;
+       c.bias.grad = valid.bias.data(), c.bias.grad_head_stride = 40, c.bias.grad_row_stride = 8;
      })},
     {"packed_bias", bend(BEND { valid.make_packed_bias(); })},
     {"packed_bias_half", bend(BEND {

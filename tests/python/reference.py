@@ -56,6 +56,7 @@ class Problem:
     bias_scaled: bool = True
     softcap: float | None = None
     dense: bool = False
+    score: tuple[Callable[[Array], Array], Callable[[Array], Array]] | None = None  # P and its slope instead of silu's
 
     @property
     def heads(self) -> int:
@@ -253,8 +254,10 @@ def evaluate(problem: Problem, steps: Steps | None = None) -> tuple[Results, Res
         else:
             z = alpha * (scores + r) if problem.bias_scaled else alpha * scores + r
             sigmoid = _sigmoid(z)
-            p = np.where(see, z * sigmoid, 0)
-            slope = np.where(see, sigmoid * (1 + z * (1 - sigmoid)), 0)
+            p, slope = z * sigmoid, sigmoid * (1 + z * (1 - sigmoid))
+            if problem.score is not None:
+                p, slope = (function(z).astype(dtype) for function in problem.score)
+            p, slope = np.where(see, p, 0), np.where(see, slope, 0)
             if isinstance(problem.divisor, np.ndarray):
                 over_n = 1 / problem.divisor[rows, None].astype(dtype)
             else:

@@ -26,6 +26,7 @@ import gpu_reference  # noqa: E402
 import gpu_sanitizer  # noqa: E402
 import gpu_split_checks  # noqa: E402
 import gpu_torch_checks  # noqa: E402
+import gpu_trace_checks  # noqa: E402
 from gpu_cases import (  # noqa: E402
     BENCHMARKS,
     CEILINGS,
@@ -34,6 +35,7 @@ from gpu_cases import (  # noqa: E402
     SPECIAL_CHECKS,
     SPLIT_CHECKS,
     TORCH_CHECKS,
+    TRACES,
     all_items,
 )
 from gpu_report import Item, Report, expanded_files, sources_sha256, without_comments  # noqa: E402
@@ -202,6 +204,25 @@ def test_every_named_check_has_a_function() -> None:
     assert set(gpu_checks.SPECIAL) == set(SPECIAL_CHECKS)
     assert set(gpu_split_checks.SPLIT) == set(SPLIT_CHECKS)
     assert set(gpu_torch_checks.TORCH) == set(TORCH_CHECKS)
+
+
+def test_a_trace_that_lacks_something_is_refused() -> None:
+    for name, trace in TRACES.items():
+        good: dict[str, Any] = {
+            "order": {"checked": 500, "violations": []},
+            "lost": 0,
+            "busy": dict.fromkeys(trace.lanes, 7),
+        }
+        assert gpu_trace_checks.faults_of(trace.lanes, good) == [], name
+        assert gpu_trace_checks.faults_of(trace.lanes, good | {"lost": 3}) == ["3 marks lost"]
+        late = {"checked": 500, "violations": ["K filling 2 was loaded too early"]}
+        assert gpu_trace_checks.faults_of(trace.lanes, good | {"order": late}) == late["violations"]
+        few = {"checked": 20, "violations": []}
+        assert "only 20 pairs" in gpu_trace_checks.faults_of(trace.lanes, good | {"order": few})[0]
+        idle = good["busy"] | {trace.lanes[0]: 0}
+        assert gpu_trace_checks.faults_of(trace.lanes, good | {"busy": idle}) == [
+            f"nothing on the lanes {trace.lanes[0]}"
+        ]
 
 
 def test_every_head_dimension_is_checked_in_both_places() -> None:

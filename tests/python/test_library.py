@@ -73,6 +73,7 @@ def test_constants_are_the_header_s():
         "WINDOW_FROM_HISTORY_END",
         "DETERMINISTIC",
         "CHECK_INPUTS",
+        "BIAS_GRAD_PADDED",
     ):
         bit = re.search(rf"WARPLOOM_{name} \(1u << (\d+)\)", HEADER)
         assert bit is not None

@@ -185,7 +185,7 @@ TEST(EdgeCases, LastStepOfKIsPaddedStagesAndConsumersMayExceedTheWork) {
 
 TEST(EdgeCases, OddBlocksAndSingleBlocksDoNotDeadlock) {
   for (const Variant variant : {Variant::serial, Variant::inter, Variant::intra, Variant::both})
-    for (const Pass pass : {Pass::forward, Pass::backward})
+    for (const Pass pass : {Pass::forward, Pass::backward, Pass::backward_keys, Pass::backward_dq})
       for (std::int64_t blocks = 1; blocks <= 9; ++blocks)
         for (std::int64_t stages : {0, 2, 3}) {
           AttentionScenario scenario;

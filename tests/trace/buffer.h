@@ -28,9 +28,9 @@ class Buffer {
     header.marks = static_cast<unsigned>(marks.size());
     std::memcpy(bytes_.data() + index * sizeof(Strip), &header, sizeof header);
     for (std::size_t i = 0; i < marks.size() && i < static_cast<std::size_t>(layout_.capacity); ++i) {
-      const Record record{static_cast<unsigned>(marks[i].clock),
-                          static_cast<unsigned>(marks[i].mark) << kMarkShift |
-                              static_cast<unsigned>(marks[i].ring) << kRingShift | (marks[i].number & kNumberMask)};
+      const Record record{static_cast<unsigned>(marks[i].clock), marks[i].number << 12 |
+                                                                     static_cast<unsigned>(marks[i].ring) << 8 |
+                                                                     static_cast<unsigned>(marks[i].mark)};
       const std::size_t at = index * static_cast<std::size_t>(layout_.capacity) + i;
       std::memcpy(bytes_.data() + layout_.strip_bytes() + at * sizeof record, &record, sizeof record);
     }

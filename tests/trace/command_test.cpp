@@ -41,6 +41,8 @@ TEST(TraceCommand, NamesWhatIsWrong) {
   expect_refused({"gemm", "gemm-64x64x64-bf16", "--detail", "all"}, "detail = 'all' must be rings or steps");
   expect_refused({"gemm", "gemm-64x64x64-bf16", "--capacity", "0"}, "capacity = 0 must lie in");
   expect_refused({"gemm", "gemm-64x64x64-bf16", "--rounds", "-1"}, "rounds = -1 must lie in");
+  expect_refused({"gemm", "gemm-64x64x64-bf16", "--rung", "top"}, "no rung's name contains top");
+  expect_refused({"gemm", "gemm-64x64x64-bf16", "--rung", "sync"}, "--rung sync fits synchronous and cp-async");
   expect_refused({"gemm", "gemm-64x64x64-bf16", "--device", "cpu"}, "kernels for Hopper GPUs", 1);
 }
 

@@ -54,6 +54,25 @@ TEST(Recording, SmsHaveClocksOfTheirOwnAndOneTimer) {
   EXPECT_EQ(recording->ctas[1].tracks[0].samples[0].time, 5);
 }
 
+TEST(Recording, SomeCtasOfALaunchMayRecord) {
+  const Layout layout{.ctas = 2, .strips = 1, .capacity = 2, .first_cta = 130};
+  Buffer buffer(layout);
+  Strip late = strip(40, 300, 100, 3);
+  buffer.put(0, 0, late, {{45, Mark::turn}});
+  buffer.put(1, 0, late, {{46, Mark::turn}});
+  for (const std::int64_t cta : {0, 1}) {  // a warp writes the number that it has in the launch
+    late.cta = static_cast<unsigned>(130 + cta);
+    late.marks = 1;
+    std::memcpy(buffer.bytes().data() + cta * sizeof late, &late, sizeof late);
+  }
+  const Result<Recording> recording = buffer.decoded();
+  ASSERT_TRUE(recording.ok()) << recording.status().message();
+  ASSERT_EQ(recording->ctas.size(), 2u);
+  EXPECT_EQ(recording->ctas[0].cta, 130);
+  EXPECT_EQ(recording->ctas[1].cta, 131);
+  EXPECT_EQ(recording->ctas[1].tracks[0].samples[0].time, 6);
+}
+
 TEST(Recording, TheClocksLowHalfMayWrapAroundBetweenMarks) {
   const std::uint64_t before = (7ull << 32) - 100;
   Buffer buffer({.ctas = 1, .strips = 1, .capacity = 4});
@@ -123,7 +142,7 @@ TEST(Recording, BrokenMemoryIsNamedNotDrawn) {
   {
     Buffer buffer(layout);
     buffer.put(1, 0, strip(0, 1, 100), {{10, static_cast<Mark>(kMarks)}});
-    EXPECT_NE(refusal(buffer).find("strip 0 of CTA 1 has mark 10 in record 0"), std::string::npos);
+    EXPECT_NE(refusal(buffer).find("strip 0 of CTA 1 has mark 12 in record 0"), std::string::npos);
   }
   {
     Buffer buffer(layout);

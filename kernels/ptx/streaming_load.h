@@ -1,0 +1,35 @@
+// Loads of 16 bytes that no kernel writes while this one runs (PTX ISA, "ld.global.nc"), in the order of the program.
+// The forms with `valid` give zeros when it is false; then nothing is read.
+#pragma once
+
+#include "ptx/types.h"
+
+namespace warploom::ptx {
+
+// Operands: the value's four registers, the address.
+#define WARPLOOM_LOAD_16(name, instruction)                                                                          \
+  __device__ __forceinline__ uint4 name(const void* global) {                                                        \
+    uint4 v;                                                                                                         \
+    asm volatile(instruction " {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(global)); \
+    return v;                                                                                                        \
+  }                                                                                                                  \
+  __device__ __forceinline__ uint4 name(const void* global, bool valid) {                                            \
+    uint4 v;                                                                                                         \
+    asm volatile(                                                                                                    \
+        "{\n.reg .pred p;\n"                                                                                         \
+        "setp.ne.b32 p, %5, 0;\n"                                                                                    \
+        "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"                                           \
+        "@p " instruction " {%0, %1, %2, %3}, [%4];\n}"                                                              \
+        : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)                                                             \
+        : "l"(global), "r"(static_cast<uint32>(valid)));                                                             \
+    return v;                                                                                                        \
+  }
+
+/// Of what is read once: past L1, and the whole line to L2.
+WARPLOOM_LOAD_16(load_streaming_16, "ld.global.nc.L1::no_allocate.L2::128B.v4.u32")
+/// Through L1.
+WARPLOOM_LOAD_16(load_constant_16, "ld.global.nc.v4.u32")
+
+#undef WARPLOOM_LOAD_16
+
+}  // namespace warploom::ptx
