@@ -33,7 +33,8 @@ constexpr std::array kTiles = {
 /// alpha x head_dim may make it, turns that into percents of P. Such calls are left to mma.sync.
 constexpr double kMaxExponentScale = 1000;
 
-/// Narrow heads where float16 with its exponents takes registers too, or a bias's tiles shared memory.
+/// Narrow heads where float16 with its exponents takes registers too, as a softcap does where dQ is left to another
+/// kernel, or a bias's tiles shared memory.
 constexpr Tile kRoomyNarrowTile = {64, 2, 128, 64, 4};
 
 /// The same where those are of float32.
@@ -45,8 +46,9 @@ constexpr int kMostSharedBytes = 227 * 1024;
 const Tile& tile_of(const HopperBackwardConfig& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   if (config.bias_float32 && wider <= kFloat32BiasTile.max_dim) return kFloat32BiasTile;
-  if ((!config.bfloat16 || config.stored_bias || config.table_bias) && wider <= kRoomyNarrowTile.max_dim)
-    return kRoomyNarrowTile;
+  const bool lacks_room =
+      !config.bfloat16 || config.stored_bias || config.table_bias || (config.softcap && !config.accumulate_dq);
+  if (lacks_room && wider <= kRoomyNarrowTile.max_dim) return kRoomyNarrowTile;
   return *std::find_if(kTiles.begin(), kTiles.end(), [&](const Tile& tile) { return wider <= tile.max_dim; });
 }
 
