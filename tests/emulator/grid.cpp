@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::uint64_t kLatestRounds = 256;  // an asynchronous copy takes up to so many rounds
 constexpr int kSlice = 4096;                  // instructions of a thread before another one runs
+constexpr std::uint64_t kSlowRounds = 1024;   // the slow warp stands still, unless nothing else can run
 
 std::uint32_t count(const std::array<std::uint32_t, 3>& extent) {
   return extent[0] * extent[1] * extent[2];
@@ -296,7 +297,14 @@ bool run_round(Grid& grid, const std::vector<Cluster>& clusters) {
     }
   }
   if (grid.launch->order.seed != 0) std::shuffle(warps.begin(), warps.end(), grid.random);
-  for (Warp* warp : warps) did = run_warp(*warp) || did;
+  const auto slow = std::stable_partition(warps.begin(), warps.end(),
+                                          [&grid](const Warp* warp) { return warp->index != grid.slow_warp; });
+  for (auto warp = warps.begin(); warp != slow; ++warp) did = run_warp(**warp) || did;
+  const bool others_go_on = did || !grid.pending.empty();
+  if (!others_go_on || ++grid.rounds_since > kSlowRounds) {
+    grid.rounds_since = 0;
+    for (auto warp = slow; warp != warps.end(); ++warp) did = run_warp(**warp) || did;
+  }
   if (did) return true;
   if (grid.pending.empty()) return false;
   // Nothing can run before the next copy is made.
@@ -313,6 +321,7 @@ void run_grid(const Launch& launch) {
   Grid grid;
   grid.launch = &launch;
   grid.random.seed(launch.order.seed);
+  if (launch.order.seed != 0) grid.slow_warp = static_cast<int>(grid.random() % ((count(launch.block) + 31) / 32));
   const std::uint32_t ctas = count(launch.grid);
   const std::uint32_t cluster = std::max(1u, launch.cluster);
   if (ctas % cluster != 0) throw EmulationError("the grid is no whole number of clusters");

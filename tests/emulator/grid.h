@@ -91,7 +91,8 @@ struct Cta {
 };
 
 /// How asynchronous copies and warps are ordered. seed 0: copies are made at once and warps take turns. Other seeds:
-/// copies are made some time later, warps run in random order.
+/// copies are made some time later, warps run in random order, and one of each CTA is far slower than the others, as
+/// only a barrier can make them wait for it.
 struct Order {
   std::uint64_t seed = 0;
 };
@@ -117,6 +118,8 @@ struct Grid {
   };
   std::vector<Pending> pending;
   std::uint64_t round = 0;
+  int slow_warp = -1;              ///< of each CTA; none: -1
+  std::uint64_t rounds_since = 0;  ///< in which the slow warps had to stand still
 
   /// Makes the copy now or, with a seed, later.
   void start(Copy copy);
