@@ -578,7 +578,11 @@ TRACES = {
         64, _lanes("S dP dV dK dQ", "Q dO", "K V"), ("dk", "dv"), softmax=True, backward=True
     ),
     "backward-hstu-D256": Trace(
-        256, ("S[0]", "dP[0]", "dV[0]", "dK[1]", "dQ[1]", "Q[0]", "dO[0]", "K[0]", "V[0]"), ("dk", "dv"), backward=True
+        256,
+        ("S[0]", "dP[0]", "dV[0]", "dK[1]", "dQ[1]", "Q[0]", "dO[0]", "K[0]", "V[0]"),
+        ("dk", "dv"),
+        backward=True,
+        timed="",
     ),
     "backward-hstu-D256-keys": Trace(
         256,
@@ -587,6 +591,7 @@ TRACES = {
         backward=True,
         kernel="keys",
         deterministic=True,
+        timed="",
     ),
     "backward-hstu-D256-dq": Trace(
         256,

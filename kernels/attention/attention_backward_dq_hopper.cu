@@ -109,7 +109,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
 
   __device__ __forceinline__ void flush() {
     if constexpr (kConfig.sums_at_once) {
-      mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
+      if (pending) mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
       ptx::wgmma_wait_group<0>(dq);
       if (pending) sums_done();
     } else {
@@ -172,7 +172,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     }
     ptx::wgmma_commit_group();
     if constexpr (WithSums) {  // before dP: issuing it takes as long as the products before it
-      mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
+      if (pending) mark_step(Mark::wait_product, BackwardDqMarks::query_product, key_at().before().passed);
       ptx::wgmma_wait_group<1>(dq);
       if (pending) sums_done();
     }
