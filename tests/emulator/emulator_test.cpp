@@ -194,6 +194,31 @@ TEST(Emulator, AForgottenWaitShowsWhenCopiesComeLate) {
   EXPECT_GT(wrong, 0);
 }
 
+// Two warps have a slot that a third one fills twice; thread 0 lets it go for both.
+std::string let_go(const std::string& before) {
+  return "setp.ne.s32 %p0, %r0, 0;\n@%p0 bra $ready;\nmbarrier.init.shared::cta.b64 [%r1], 1;\n"
+         "mbarrier.init.shared::cta.b64 [%r1+8], 1;\n$ready:\nbar.sync 0;\n"
+         "setp.ge.u32 %p1, %r0, 64;\n@%p1 bra $fill;\n"
+         "$wait:\nmbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0;\n@!%p2 bra $wait;\n" +
+         before +
+         "@%p0 bra $end;\nmbarrier.arrive.shared::cta.b64 _, [%r1+8];\nbra $end;\n"
+         "$fill:\nsetp.ne.s32 %p3, %r0, 64;\n@%p3 bra $end;\nmbarrier.arrive.shared::cta.b64 _, [%r1];\n"
+         "$empty:\nmbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1+8], 0;\n@!%p2 bra $empty;\n"
+         "mbarrier.arrive.shared::cta.b64 _, [%r1];\n$end:";
+}
+
+// The warp that has not seen the first filling finds a phase of the same parity, which nobody ends.
+TEST(Emulator, ASlowWarpMissesAPhaseThatOthersLetGo) {
+  Buffer<std::uint32_t> memory(1);
+  int found = 0;
+  for (std::uint64_t seed = 1; seed < 9; ++seed) {
+    const Setting setting = {.threads = 96, .shared_bytes = 1024, .seed = seed};
+    if (mistake(let_go(""), memory.address(), setting).find("deadlock") != std::string::npos) ++found;
+    EXPECT_EQ(mistake(let_go("bar.sync 1, 64;\n"), memory.address(), setting), "") << seed;
+  }
+  EXPECT_GT(found, 0);
+}
+
 TEST(Emulator, ADeadlockNamesWhoWaitsForWhat) {
   Buffer<std::uint32_t> memory(64);
   const std::string text = mistake(own_word + one_arrival + wait_for_it, memory.address(), {.shared_bytes = 2048});
