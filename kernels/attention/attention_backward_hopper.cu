@@ -16,7 +16,7 @@
 #include "attention/hopper_backward_shared.h"
 #include "attention/hopper_backward_steps.h"
 #include "attention/hopper_backward_sums.h"
-#include "attention/hopper_backward_tables.h"
+#include "attention/hopper_backward_tables_producer.h"
 #include "attention/hopper_store.h"
 #include "geometry/wgmma_descriptor.h"
 #include "ptx/fence.h"
@@ -457,7 +457,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
       const GradientStorer storer{params, shared, lane};
       storer.run();
     } else if (kConfig.table_bias && warp == 2) {
-      TableLoader loader{params, shared, lane};
+      TableProducer loader{params, shared, lane};
       loader.run();
     } else if (kConfig.clears_sums && warp == 2) {
       const SumsKeeper keeper{params, shared, lane};

@@ -3,6 +3,7 @@
 // same values to the same places, so that it is there before a tile of either.
 #pragma once
 
+#include "attention/bias_time_span.h"
 #include "attention/hopper_bucketed.h"
 
 namespace warploom {
@@ -10,8 +11,6 @@ namespace warploom {
 struct BucketedProducer {
   static constexpr int kWindowLoads = (BucketedTile::kDiagonals + 31) / 32, kColumnLoads = (kKeys + 31) / 32;
   static constexpr int kWarps = kQueryRows / kWarpRows;
-  /// Values that differ by more than that lose digits when one is reached from the other by addition.
-  static constexpr float kTame = 64;
 
   const AttentionCall& call;
   const Shared& shared;
@@ -31,16 +30,10 @@ struct BucketedProducer {
 
   /// Once, before the first item.
   __device__ __forceinline__ void prepare() {
-    BucketedTables& tables = bucketed_tables(shared);
     TimeBuckets buckets{nullptr, 0, false};
     if (call.bias.time != nullptr) buckets = TimeBuckets::of(call.bias);
     count = buckets.count;
-    for (int n = lane; n <= kMostTimes; n += 32) tables.thresholds[n] = n < count ? buckets.at(n) : ~0ull;
-    __syncwarp();
-    for (int cell = lane; cell < kTimeCells; cell += 32) {
-      tables.reached[cell] = static_cast<unsigned char>(staged().bucket(cell == 0 ? 0 : first_of_cell(cell)));
-    }
-    __syncwarp();
+    stage_thresholds(bucketed_tables(shared), buckets, lane);
   }
 
   __device__ __forceinline__ void start_item(const Item& of, int item_slot) {
@@ -56,7 +49,7 @@ struct BucketedProducer {
     tame = true;
     for (int n = lane; n <= count; n += 32) {
       const float value = bias.time == nullptr ? 0 : scaled(bias.time[work.head * bias.time_head_stride + n]);
-      tame &= fabsf(value) <= kTame;
+      tame &= fabsf(value) <= kTameTimeValue;
       item.table[n] = value;
     }
     for (int row = lane; row < kQueryRows; row += 32) item.row_times[row] = time_of(first_row + row);
@@ -68,13 +61,7 @@ struct BucketedProducer {
                           item.table[geometry::min_of(reached + 1, count)]};
     }
     if (lane < kWarps) {
-      long long earliest = item.row_times[lane * kWarpRows], latest = earliest;
-      for (int row = 1; row < kWarpRows; ++row) {
-        earliest = min(earliest, item.row_times[lane * kWarpRows + row]);
-        latest = max(latest, item.row_times[lane * kWarpRows + row]);
-      }
-      item.earliest[lane] = earliest;
-      item.latest[lane] = latest;
+      extremes_of(&item.row_times[lane * kWarpRows], kWarpRows, item.earliest[lane], item.latest[lane]);
     }
     __syncwarp();
   }
@@ -102,45 +89,23 @@ struct BucketedProducer {
       tile.window[0][x] = value;
       if (x > 0) tile.window[1][x - 1] = value;
     }
-#pragma unroll
-    for (int n = 0; n < kColumnLoads; ++n) {
-      if (has_column(n)) tile.times[lane + 32 * n] = times[n];
-    }
     masks = __any_sync(kAllLanes, masks);
-    __syncwarp();
-    const long long origin = tile.times[0];
-    bool near = true;
-    int lowest = 0, highest = 0;
-#pragma unroll
-    for (int n = 0; n < kColumnLoads; ++n) {
-      if (!has_column(n)) break;
-      near &= is_near(times[n], origin);
-      const int relative = static_cast<int>(times[n] - origin);
-      lowest = min(lowest, relative);
-      highest = max(highest, relative);
-      tile.relative[lane + 32 * n] = relative;
-    }
-    near = __all_sync(kAllLanes, near);
-    const long long from = origin + __reduce_min_sync(kAllLanes, lowest);
-    const long long to = origin + __reduce_max_sync(kAllLanes, highest);
+    const TimeSpan span = put_times<kKeys>(times, tile.times, tile.relative, lane);
     // Differences of the w-th warp's rows and the columns lie between two numbers, of which lane 2 w has the smaller
     // one and lane 2 w + 1 the larger one.
     static_assert(2 * kWarps <= 32);
     const BucketedItem& item = bucketed_item(shared, slot);
     const int warp = geometry::min_of(lane / 2, kWarps - 1);
     const long long earliest = item.earliest[warp], latest = item.latest[warp];
-    const auto between = [](long long a, long long b) -> unsigned long long {
-      return a > b ? static_cast<unsigned long long>(a) - static_cast<unsigned long long>(b) : 0;
-    };
-    const unsigned long long difference = lane % 2 == 0 ? between(earliest, to) | between(from, latest)
-                                                        : max(between(latest, from), between(to, earliest));
+    const unsigned long long difference = span.farthest(earliest, latest, lane);
     const int bucket = bucket_of(difference);
     const int other = __shfl_xor_sync(kAllLanes, bucket, 1);
     if (lane % 2 == 0 && lane / 2 < kWarps) {
-      const bool later = from >= latest, one_side = later || earliest >= to;
+      const bool later = span.from >= latest, one_side = later || earliest >= span.to;
       const bool compares = other - bucket <= kMostCompared && one_side && tame;
-      const bool sure = near && (bucket == other || compares) && !masks && item.table[bucket] != ptx::minus_infinity();
-      const bool wide = !near || !is_near(earliest, origin) || !is_near(latest, origin);
+      const bool sure =
+          span.near && (bucket == other || compares) && !masks && item.table[bucket] != ptx::minus_infinity();
+      const bool wide = !span.near || !is_near(earliest, span.origin) || !is_near(latest, span.origin);
       tile.seen[warp] = static_cast<unsigned>(bucket | other << 8) | (later ? kLaterColumns : 0) |
                         (sure ? 0 : kLooksUpTimes) | (wide ? kWideTimes : 0);
     }
@@ -152,7 +117,6 @@ struct BucketedProducer {
   }
 
  private:
-  __device__ __forceinline__ TimeBuckets staged() const { return {bucketed_tables(shared).thresholds, count, false}; }
   /// From the cell, as look-ups do.
   __device__ __forceinline__ int bucket_of(unsigned long long difference) const {
     const BucketedTables& tables = bucketed_tables(shared);
@@ -164,11 +128,6 @@ struct BucketedProducer {
   }
   __device__ __forceinline__ long long time_of(int n) const {
     return item_times == nullptr ? 0 : item_times[geometry::max_of(0, geometry::min_of(n, last_key))];
-  }
-  __device__ __forceinline__ bool has_column(int n) const { return kKeys % 32 == 0 || lane + 32 * n < kKeys; }
-  /// Whether the difference of two such numbers and a third one fits an int.
-  static __device__ __forceinline__ bool is_near(long long time, long long origin) {
-    return TimeBuckets::distance(time, origin) < 1ull << 30;
   }
 };
 
