@@ -422,7 +422,8 @@ struct Consumer : trace::Pen<kConfig.trace> {
       if (!sees) {
         mark_step(Mark::wait_full, ForwardMarks::values, value_at.passed);
         shared.values.wait_full(value_at);  // a slot may be released only in the round in which it was filled
-        // By all warps: one still on its way from the item's epilogue could find the slot filled once more, and wait on.
+        // By all warps: one still on its way from the item's epilogue could find the slot filled once more, and wait
+        // on.
         ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);
         if (elected) shared.values.release(value_at);
         value_at.advance();
