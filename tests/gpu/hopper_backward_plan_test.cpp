@@ -39,13 +39,6 @@ warploom_attention biased_call_of(uint32_t op, int64_t head_dim) {
   return call;
 }
 
-std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const char* architecture = "sm_90a") {
-  auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call, device_of(architecture), nullptr, *plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return plan;
-}
-
 bool is_one_pass(const GpuPlan& plan) {
   for (int n = 0; n < plan.launch_count; ++n) {
     const PlannedLaunch& launch = plan.launches[static_cast<size_t>(n)];

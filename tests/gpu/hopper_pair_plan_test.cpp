@@ -16,21 +16,6 @@
 namespace warploom::gpu {
 namespace {
 
-/// A jagged HSTU backward call on a GPU; planning reads none of its pointers.
-warploom_attention call_of(int64_t batch, int64_t max_seqlen, int64_t heads, int64_t head_dim) {
-  warploom_attention call = jagged_call(batch, max_seqlen, heads, head_dim);
-  call.pass = WARPLOOM_BACKWARD;
-  give_rows(call, {&call.q, &call.k, &call.v, &call.out, &call.dout, &call.dq, &call.dk, &call.dv});
-  return call;
-}
-
-std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const char* architecture = "sm_90a") {
-  auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call, device_of(architecture), nullptr, *plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return plan;
-}
-
 bool takes(const warploom_attention& call, const char* architecture = "sm_90a") {
   const auto plan = plan_of(call, architecture);
   for (const KernelFamily* family : families_of(*plan)) {
@@ -40,28 +25,28 @@ bool takes(const warploom_attention& call, const char* architecture = "sm_90a") 
 }
 
 TEST(HopperPairPlan, TakesWideHeadsInBfloat16) {
-  warploom_attention call = call_of(4, 100, 2, 256);
+  warploom_attention call = backward_call(4, 100, 2, 256);
   EXPECT_EQ(families_of(*plan_of(call)), (Families{&kHopperBackwardPair, &kBackwardDqSums}));
   call.op = WARPLOOM_SOFTMAX;
   EXPECT_EQ(families_of(*plan_of(call)), (Families{&kBackwardRowTerms, &kHopperBackwardPair, &kBackwardDqSums}));
   call.softcap = 30;
   EXPECT_FALSE(takes(call));
-  call = call_of(4, 100, 2, 256);
+  call = backward_call(4, 100, 2, 256);
   EXPECT_FALSE(takes(call, "sm_80"));
   EXPECT_FALSE(takes(call, "sm_100"));
   call.flags |= WARPLOOM_DETERMINISTIC;
   EXPECT_FALSE(takes(call));
-  call = call_of(4, 100, 2, 256);
+  call = backward_call(4, 100, 2, 256);
   call.dtype = WARPLOOM_FLOAT16;
   EXPECT_FALSE(takes(call));
-  call = call_of(4, 100, 2, 256);
+  call = backward_call(4, 100, 2, 256);
   call.k.row_stride += 4;  // 8 bytes: not a multiple of 16
   EXPECT_FALSE(takes(call));
-  call = call_of(4, 100, 2, 256);
+  call = backward_call(4, 100, 2, 256);
   give_dense_bias(call, 100);
   EXPECT_FALSE(takes(call));
-  EXPECT_FALSE(takes(call_of(4, 100, 2, 128)));
-  call = call_of(4, 100, 2, 64);
+  EXPECT_FALSE(takes(backward_call(4, 100, 2, 128)));
+  call = backward_call(4, 100, 2, 64);
   call.value_dim = 136;  // dQ's columns would not divide
   EXPECT_FALSE(takes(call));
 }
@@ -71,7 +56,7 @@ TEST(HopperPairPlan, EveryPairOfHeadDimensionsFits) {
   for (int head_dim = 136; head_dim <= 256; head_dim += 8) {
     for (int value_dim = 8; value_dim <= 256; value_dim += 8) {
       for (const bool softmax : {false, true}) {
-        warploom_attention call = call_of(1, 64, 1, head_dim);
+        warploom_attention call = backward_call(1, 64, 1, head_dim);
         call.value_dim = value_dim;
         call.op = softmax ? WARPLOOM_SOFTMAX : WARPLOOM_HSTU;
         const auto plan = plan_of(call);
@@ -94,7 +79,7 @@ TEST(HopperPairPlan, EveryPairOfHeadDimensionsFits) {
 }
 
 TEST(HopperPairPlan, ItemsAreTilesOfKeyHeadsForWholeClusters) {
-  warploom_attention call = call_of(3, 130, 4, 256);
+  warploom_attention call = backward_call(3, 130, 4, 256);
   call.key_heads = 2;
   auto plan = plan_of(call);
   const geometry::Schedule& schedule = plan->launches[0].params_as<HopperBackwardParams>().backward.call.schedule;
@@ -102,14 +87,14 @@ TEST(HopperPairPlan, ItemsAreTilesOfKeyHeadsForWholeClusters) {
   EXPECT_EQ(schedule.items(), (3 + 1) * 2 * 2);
   EXPECT_TRUE(schedule.first_to_last);
   EXPECT_EQ(plan->launches[0].ctas, 2 * schedule.items());
-  call = call_of(64, 4096, 4, 256);
+  call = backward_call(64, 4096, 4, 256);
   plan = plan_of(call);
   EXPECT_EQ(plan->launches[0].ctas, device_of("sm_90a").sm_count / 2 * 2);
 }
 
 TEST(HopperPairPlan, SumsOfDqAreClearedBeforeAndConvertedAfter) {
   for (const auto op : {WARPLOOM_HSTU, WARPLOOM_SOFTMAX}) {
-    warploom_attention call = call_of(3, 130, 4, 256);
+    warploom_attention call = backward_call(3, 130, 4, 256);
     call.op = op;
     const auto plan = plan_of(call);
     constexpr DevicePointer kScratch = 4096;
@@ -123,12 +108,14 @@ TEST(HopperPairPlan, SumsOfDqAreClearedBeforeAndConvertedAfter) {
     const std::size_t sums = static_cast<std::size_t>(dq_tiles(3 * 130, 3, kPairQueryRows) * 4 * kPairQueryRows * 256);
     EXPECT_EQ(offset(pair.backward.dq_sums) + sums * sizeof(float), plan->cleared_bytes);
     EXPECT_TRUE(plan->launches[main + 1].overlaps_previous);
-    if (op == WARPLOOM_SOFTMAX) EXPECT_EQ(offset(pair.backward.row_terms), plan->cleared_bytes);
+    if (op == WARPLOOM_SOFTMAX) {
+      EXPECT_EQ(offset(pair.backward.row_terms), plan->cleared_bytes);
+    }
   }
 }
 
 TEST(HopperPairPlan, AFactorThatKCarriesIsNotInDqsSums) {
-  warploom_attention call = call_of(3, 130, 4, 256);  // alpha / 2 = 2^-5
+  warploom_attention call = backward_call(3, 130, 4, 256);  // alpha / 2 = 2^-5
   auto plan = plan_of(call);
   EXPECT_TRUE(hopper_pair_config(plan->launches[0].config).scaled_key);
   const auto factors = [&] {
@@ -136,14 +123,14 @@ TEST(HopperPairPlan, AFactorThatKCarriesIsNotInDqsSums) {
            plan->launches[0].params_as<HopperBackwardParams>().backward.score_factor;
   };
   EXPECT_EQ(factors(), 32.0f);
-  call = call_of(3, 130, 4, 192);
+  call = backward_call(3, 130, 4, 192);
   plan = plan_of(call);
   EXPECT_FALSE(hopper_pair_config(plan->launches[0].config).scaled_key);
   EXPECT_EQ(factors(), 1.0f);
 }
 
 TEST(HopperPairPlan, DescriptionIsJson) {
-  const warploom_attention call = call_of(8, 4096, 4, 256);
+  const warploom_attention call = backward_call(8, 4096, 4, 256);
   const auto json = nlohmann::json::parse(describe(*plan_of(call), call, device_of("sm_90a")));
   EXPECT_EQ(json["config"]["cluster"], 2);
   EXPECT_EQ(json["config"]["stages"], 2);

@@ -18,21 +18,6 @@
 namespace warploom::gpu {
 namespace {
 
-/// A jagged HSTU backward call on a GPU; planning reads none of its pointers.
-warploom_attention call_of(int64_t batch, int64_t max_seqlen, int64_t heads, int64_t head_dim) {
-  warploom_attention call = jagged_call(batch, max_seqlen, heads, head_dim);
-  call.pass = WARPLOOM_BACKWARD;
-  give_rows(call, {&call.q, &call.k, &call.v, &call.out, &call.dout, &call.dq, &call.dk, &call.dv});
-  return call;
-}
-
-std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const char* architecture = "sm_90a") {
-  auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call, device_of(architecture), nullptr, *plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return plan;
-}
-
 Families families_of(const warploom_attention& call, const char* architecture = "sm_90a") {
   return families_of(*plan_of(call, architecture));
 }
@@ -43,7 +28,7 @@ bool has(const Families& families, const KernelFamily& family) {
 
 /// The same of a call whose wide heads no kernel of one pass takes.
 warploom_attention deterministic_call_of(int64_t batch, int64_t max_seqlen, int64_t heads, int64_t head_dim) {
-  warploom_attention call = call_of(batch, max_seqlen, heads, head_dim);
+  warploom_attention call = backward_call(batch, max_seqlen, heads, head_dim);
   call.flags |= WARPLOOM_DETERMINISTIC;
   return call;
 }
@@ -51,7 +36,7 @@ warploom_attention deterministic_call_of(int64_t batch, int64_t max_seqlen, int6
 TEST(HopperTwoKernelPlan, TakesWideHeadsAndDeterministicCalls) {
   warploom_attention call = deterministic_call_of(4, 100, 2, 256);
   EXPECT_EQ(families_of(call), (Families{&kHopperBackwardKeys, &kHopperBackwardDq}));
-  call = call_of(4, 100, 2, 256);
+  call = backward_call(4, 100, 2, 256);
   call.dtype = WARPLOOM_FLOAT16;  // of wide heads the one-pass kernel is for bfloat16
   EXPECT_EQ(families_of(call), (Families{&kHopperBackwardKeys, &kHopperBackwardDq}));
   call.op = WARPLOOM_SOFTMAX;
@@ -63,13 +48,13 @@ TEST(HopperTwoKernelPlan, TakesWideHeadsAndDeterministicCalls) {
   call.k.row_stride += 4;  // 8 bytes: not a multiple of 16
   EXPECT_FALSE(has(families_of(call), kHopperBackwardDq));
 
-  call = call_of(4, 100, 2, 64);
+  call = backward_call(4, 100, 2, 64);
   EXPECT_FALSE(has(families_of(call), kHopperBackwardDq));
   call.flags |= WARPLOOM_DETERMINISTIC;
   // Of narrow heads the one-pass kernel computes dK and dV, without its dQ.
   EXPECT_EQ(families_of(call), (Families{&kHopperBackward, &kHopperBackwardDq}));
   EXPECT_FALSE(hopper_backward_config(plan_of(call)->launches[0].config).accumulate_dq);
-  call = call_of(4, 100, 2, 64);
+  call = backward_call(4, 100, 2, 64);
   call.value_dim = 136;
   EXPECT_TRUE(has(families_of(call), kHopperBackwardDq));
 }

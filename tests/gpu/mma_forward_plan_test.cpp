@@ -16,7 +16,7 @@ namespace warploom::gpu {
 namespace {
 
 /// A plan that must succeed.
-std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const DeviceInfo& device) {
+std::unique_ptr<GpuPlan> mma_plan_of(const warploom_attention& call, const DeviceInfo& device) {
   auto plan = std::make_unique<GpuPlan>();
   plan->architecture = compile_architecture(device);
   const Status status = plan_mma_forward(call, device, *plan);
@@ -89,7 +89,7 @@ TEST(Plan, ConfigurationsHoldEveryDimensionMaskAndTypeOnce) {
 }
 
 TEST(Plan, ScheduleCoversTheLongestSequenceAndTheRowsAfterTheLast) {
-  const auto plan = plan_of(jagged_call(3, 1000, 2, 64), device_of("sm_90a"));
+  const auto plan = mma_plan_of(jagged_call(3, 1000, 2, 64), device_of("sm_90a"));
   const geometry::Schedule& schedule = params_of(*plan).schedule;
   const int query_rows = mma_forward_config(plan->launches[0].config).query_rows;
   EXPECT_GE(schedule.query_tiles * query_rows, 1000);
@@ -100,25 +100,25 @@ TEST(Plan, ScheduleCoversTheLongestSequenceAndTheRowsAfterTheLast) {
 
   warploom_attention contexts = jagged_call(3, 1000, 2, 64);
   contexts.num_contexts_all = 4;
-  EXPECT_TRUE(params_of(*plan_of(contexts, device_of("sm_90a"))).schedule.first_tile_is_long);
+  EXPECT_TRUE(params_of(*mma_plan_of(contexts, device_of("sm_90a"))).schedule.first_tile_is_long);
 
   warploom_attention dense = jagged_call(3, 1000, 2, 64);
   dense.cu_seqlens_q = nullptr;
-  EXPECT_EQ(params_of(*plan_of(dense, device_of("sm_90a"))).schedule.sequences, 3);
+  EXPECT_EQ(params_of(*mma_plan_of(dense, device_of("sm_90a"))).schedule.sequences, 3);
 }
 
 TEST(Plan, EmptyBatchStillWritesRowsThatBelongToNobody) {
   warploom_attention call = jagged_call(0, 0, 2, 64);
   call.total_q = call.total_k = 5;
-  EXPECT_GT(plan_of(call, device_of("sm_90a"))->launches[0].ctas, 0);
+  EXPECT_GT(mma_plan_of(call, device_of("sm_90a"))->launches[0].ctas, 0);
   call.total_q = call.total_k = 0;
-  EXPECT_EQ(plan_of(call, device_of("sm_90a"))->launches[0].ctas, 0);
+  EXPECT_EQ(mma_plan_of(call, device_of("sm_90a"))->launches[0].ctas, 0);
 }
 
 TEST(Plan, ScalarsFollowTheirDefaults) {
   warploom_attention call = jagged_call(2, 100, 4, 64);
   call.key_heads = 2;
-  AttentionCall params = params_of(*plan_of(call, device_of("sm_90a")));
+  AttentionCall params = params_of(*mma_plan_of(call, device_of("sm_90a")));
   EXPECT_FLOAT_EQ(params.alpha, 0.125f);
   EXPECT_FLOAT_EQ(params.inverse_divisor, 0.01f);
   EXPECT_EQ(params.heads_per_key_head, 2);
@@ -126,7 +126,7 @@ TEST(Plan, ScalarsFollowTheirDefaults) {
   call.flags = WARPLOOM_HAS_ALPHA | WARPLOOM_HAS_DIVISOR;
   call.alpha = -3;
   call.divisor = 8;
-  params = params_of(*plan_of(call, device_of("sm_90a")));
+  params = params_of(*mma_plan_of(call, device_of("sm_90a")));
   EXPECT_FLOAT_EQ(params.alpha, -3);
   EXPECT_FLOAT_EQ(params.inverse_divisor, 0.125f);
 }
@@ -148,7 +148,7 @@ TEST(Plan, DevicesBeforeAmpereAndUnknownArchitecturesAreRefused) {
 TEST(Plan, DescriptionIsJsonWithTheConfig) {
   const warploom_attention call = jagged_call(8, 4096, 4, 128);
   const DeviceInfo device = device_of("sm_90a");
-  const auto json = nlohmann::json::parse(describe(*plan_of(call, device), call, device));
+  const auto json = nlohmann::json::parse(describe(*mma_plan_of(call, device), call, device));
   EXPECT_EQ(json["architecture"], "sm_90a");
   EXPECT_EQ(json["config"]["head_dim"], 128);
   EXPECT_GT(json["launches"][0]["shared_memory_bytes"], 0);

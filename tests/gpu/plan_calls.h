@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
+#include <memory>
 #include <vector>
 
+#include "gpu/choose_plan.h"
 #include "gpu/plan.h"
 #include "gpu/reference_device.h"
 #include "warploom/warploom.h"
@@ -44,6 +46,14 @@ inline void give_rows(const warploom_attention& call, std::initializer_list<warp
   }
 }
 
+/// The same backward, with rows for every tensor.
+inline warploom_attention backward_call(int64_t batch, int64_t length, int64_t heads, int64_t head_dim) {
+  warploom_attention call = jagged_call(batch, length, heads, head_dim);
+  call.pass = WARPLOOM_BACKWARD;
+  give_rows(call, {&call.q, &call.k, &call.v, &call.out, &call.dout, &call.dq, &call.dk, &call.dv});
+  return call;
+}
+
 /// A dense bias in bfloat16 of `length` rows and columns for each sequence and head, and a gradient like it.
 inline void give_dense_bias(warploom_attention& call, int64_t length) {
   warploom_bias& bias = call.bias;
@@ -55,6 +65,17 @@ inline void give_dense_bias(warploom_attention& call, int64_t length) {
   bias.num_rows = bias.num_columns = bias.row_stride = bias.grad_row_stride = length;
   bias.head_stride = bias.grad_head_stride = length * length;
   bias.batch_stride = bias.grad_batch_stride = call.heads * length * length;
+}
+
+/// The plan of a call that has one.
+inline std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const DeviceInfo& device) {
+  auto plan = std::make_unique<GpuPlan>();
+  const Status status = choose_plan(call, device, nullptr, *plan);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return plan;
+}
+inline std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const char* architecture = "sm_90a") {
+  return plan_of(call, device_of(architecture));
 }
 
 /// The kernels that a plan launches, in order.

@@ -35,13 +35,6 @@ warploom_attention dense(warploom_attention call) {
   return call;
 }
 
-std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const DeviceInfo& device) {
-  auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call, device, nullptr, *plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return plan;
-}
-
 TEST(Split, OnlyCallsWhoseQueriesMayBeShorterThanTheirKeysAreSplit) {
   EXPECT_TRUE(splits_short_queries(call_of(4, 1, 9000, 8, 8)));
   EXPECT_TRUE(splits_short_queries(call_of(4, 4096, 9000, 8, 8))) << "some of the sequences may have short queries";

@@ -26,13 +26,6 @@ warploom_attention call_with(const char* score) {
   return call;
 }
 
-std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const char* architecture = "sm_90a") {
-  auto plan = std::make_unique<GpuPlan>();
-  const Status status = choose_plan(call, device_of(architecture), nullptr, *plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return plan;
-}
-
 TEST(UserFunctions, AScoreFunctionRunsOnTheKernelsThatTakeOne) {
   warploom_attention call = call_with("z * tanh(z)");
   for (const uint32_t pass : {WARPLOOM_FORWARD, WARPLOOM_BACKWARD}) {
