@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cpu/attention.h"
+#include "cpu/gemm.h"
 #include "functions_json.h"
 #include "gpu/attention.h"
 #include "gpu/gemm.h"
@@ -115,7 +116,7 @@ int warploom_gemm_run(const warploom_gemm* call) {
   return warploom::guarded([&] {
     if (Status status = validate(call); !status.ok()) return status;
     if (Status status = warploom::check_aliases(*call); !status.ok()) return status;
-    return warploom::gpu::run(*call);
+    return call->device == WARPLOOM_CPU ? warploom::cpu::run(*call) : warploom::gpu::run(*call);
   });
 }
 
@@ -142,7 +143,9 @@ int warploom_compile_kernel(const char* source, const char* kernel, const char* 
 int warploom_gemm_explain(const warploom_gemm* call, char** text) {
   return warploom::guarded([&] {
     if (Status status = validate(call); !status.ok()) return status;
-    return give(warploom::gpu::explain(*call), text);
+    return give(call->device == WARPLOOM_CPU ? Result<std::string>(warploom::cpu::explain(*call))
+                                             : warploom::gpu::explain(*call),
+                text);
   });
 }
 

@@ -1,8 +1,9 @@
-// Matrix products with what often follows them in one kernel, on Hopper GPUs. Link libwarploom.
+// Matrix products with what often follows them in one kernel, on Hopper GPUs and on the CPU. Link libwarploom.
 //
 //   warploom::Status status = warploom::gemm(
 //       {.data = a, .rows = m, .columns = k, .row_stride = k}, {.data = w, .rows = n, .columns = k, .row_stride = k},
-//       {.data = out, .rows = m, .columns = n, .row_stride = n}, {.bias = bias, .silu = true});
+//       {.data = out, .rows = m, .columns = n, .row_stride = n}, {.bias = bias, .silu = true},
+//       {.cuda = on_a_gpu});
 #pragma once
 
 #include "warploom/attention.h"
@@ -10,7 +11,8 @@
 
 namespace warploom {
 
-/// A batch of matrices in GPU memory that somebody else owns. Rows are contiguous; strides are in elements.
+/// A batch of matrices, in the memory of the device that computes, that somebody else owns. Rows are contiguous;
+/// strides are in elements.
 struct MatrixView {
   void* data = nullptr;  ///< never written through when the view is an input
   DType dtype = DType::bfloat16;
@@ -26,7 +28,7 @@ struct GemmOptions {
   double alpha = 1;
   double beta = 1;  ///< of c, when there is one
   std::int64_t batch = 1;
-  const float* scale_a = nullptr;  ///< of 8-bit a: one value in GPU memory, null for 1
+  const float* scale_a = nullptr;  ///< of 8-bit a: one value in the device's memory, null for 1
   const float* scale_b = nullptr;
 };
 
@@ -34,7 +36,6 @@ struct GemmOptions {
 inline Result<warploom_gemm> gemm_call(const MatrixView& a, const MatrixView& b, const MatrixView& out,
                                        const GemmOptions& options = {}, const Execution& execution = {.cuda = true}) {
   const auto wrong = [](const char* what) { return Status::invalid_value(what); };
-  if (!execution.cuda) return wrong("execution.cuda is false; on the CPU multiply with your BLAS");
   if (a.columns != b.columns) return wrong("a and b differ in columns, along which they are multiplied");
   if (out.rows != a.rows || out.columns != b.rows) return wrong("out is not as tall as a and as wide as b has rows");
   if (a.dtype != b.dtype) return wrong("a and b differ in dtype");
@@ -46,7 +47,9 @@ inline Result<warploom_gemm> gemm_call(const MatrixView& a, const MatrixView& b,
   warploom_gemm_init(&call);
   call.dtype = static_cast<std::uint32_t>(a.dtype);
   call.out_dtype = static_cast<std::uint32_t>(out.dtype);
+  call.device = execution.cuda ? WARPLOOM_CUDA : WARPLOOM_CPU;
   call.device_index = execution.device_index;
+  call.num_threads = execution.num_threads;
   call.stream = execution.stream;
   call.activation = options.silu ? WARPLOOM_SILU : WARPLOOM_NO_ACTIVATION;
   call.batch = options.batch;
@@ -65,8 +68,9 @@ inline Result<warploom_gemm> gemm_call(const MatrixView& a, const MatrixView& b,
   return call;
 }
 
-/// out = act(alpha scale_a scale_b a b^T + bias) + beta c: a (M, K), b (N, K), out (M, N), queued on the stream. Sums
-/// are float32. a and b are float16, bfloat16 or float8_e4m3; out is float16, bfloat16 or float32.
+/// out = act(alpha scale_a scale_b a b^T + bias) + beta c: a (M, K), b (N, K), out (M, N). Sums are float32. a and b
+/// are float16, bfloat16 or float8_e4m3; out is float16, bfloat16 or float32. On a GPU it is queued on the stream, on
+/// the CPU (execution.cuda = false) it is there when the call returns; everything else is the same, alignment too.
 inline Status gemm(const MatrixView& a, const MatrixView& b, const MatrixView& out, const GemmOptions& options = {},
                    const Execution& execution = {.cuda = true}) {
   const Result<warploom_gemm> call = gemm_call(a, b, out, options, execution);

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a structure of this file changes. A library and a caller that differ refuse each other. */
-#define WARPLOOM_ABI_VERSION 2u
+#define WARPLOOM_ABI_VERSION 3u
 
 /* Status codes. */
 #define WARPLOOM_OK 0
@@ -204,11 +204,11 @@ typedef struct warploom_gemm {
   uint32_t struct_bytes; /* sizeof(warploom_gemm) */
   uint32_t dtype;        /* of a and b: FLOAT16, BFLOAT16 or FLOAT8_E4M3 */
   uint32_t out_dtype;    /* of c and out: FLOAT16, BFLOAT16 or FLOAT32 */
-  uint32_t device;       /* WARPLOOM_CUDA */
-  int32_t device_index;
+  uint32_t device;       /* WARPLOOM_CPU or WARPLOOM_CUDA; the same rules, alignment too */
+  int32_t device_index;  /* CUDA: ordinal */
   uint32_t activation;
-  uint32_t reserved;
-  void* stream; /* a CUstream; null is the default stream */
+  int32_t num_threads; /* CPU: 0 = warploom_set_num_threads' value */
+  void* stream;        /* CUDA: a CUstream; null is the default stream */
 
   int64_t batch;   /* 1: a single product */
   int64_t rows;    /* M: of a, c and out */
@@ -253,12 +253,13 @@ WARPLOOM_API int warploom_describe_mask(const warploom_function* function, char*
 /* A score function's values and slopes (null: not wanted) at `count` points, as the CPU back end computes them. */
 WARPLOOM_API int warploom_evaluate_score(const warploom_function* function, const float* z, int64_t count,
                                          float* values, float* slopes);
-/* Fills *call with zeros and the defaults: version, sizes, one product, alpha = 1. */
+/* Fills *call with zeros and the defaults: version, sizes, WARPLOOM_CUDA, one product, alpha = 1. */
 WARPLOOM_API void warploom_gemm_init(warploom_gemm* call);
-/* Checks a product and queues it on its stream. Needs a GPU of compute capability 9.0. */
+/* Checks and runs a product: on the CPU it returns when the result is there, on a GPU, which must be of compute
+ * capability 9.0, when the work is queued on the stream. */
 WARPLOOM_API int warploom_gemm_run(const warploom_gemm* call);
-/* What warploom_gemm_run would do, as JSON: every tile considered, with its predicted time. Without a GPU of that index
- * it is told for an H200. Text is released by warploom_free. */
+/* What warploom_gemm_run would do, as JSON (docs/cli.md, explain): for a GPU every tile considered, with its predicted
+ * time. Without a GPU of that index it is told for an H200. Text is released by warploom_free. */
 WARPLOOM_API int warploom_gemm_explain(const warploom_gemm* call, char** text);
 /* Devices that can be used, as a JSON array of {"name", "kind": "cpu"|"cuda", "architecture", ...}. */
 WARPLOOM_API int warploom_devices(char** text);

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 HSTU, SOFTMAX = 0, 1
 FORWARD, BACKWARD = 0, 1

@@ -1,4 +1,4 @@
-"""Matrix products: on Hopper GPUs by the library's kernel, on the CPU by torch's or NumPy's."""
+"""Matrix products: on Hopper GPUs by the library's kernel, on the CPU by torch's or NumPy's (docs/gemm.md says why)."""
 
 from __future__ import annotations
 

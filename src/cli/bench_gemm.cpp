@@ -77,9 +77,8 @@ int bench_gemm(const Options& options) {
   const Result<Device> device = choose_device(options.device);
   if (!device.ok()) return report(device.status());
   if (!device->cuda) {
-    return report(
-        Status::runtime_error("the matrix product runs on a Hopper GPU; there is none here. On the CPU torch's "
-                              "or NumPy's own product serves warploom.matmul"));
+    return report(Status::runtime_error(
+        "what is measured here are the matrix products of a Hopper GPU; pass --device cuda where there is one"));
   }
   Json records = Json::array();
   std::vector<std::vector<std::string>> rows;

@@ -39,13 +39,21 @@ Result<Json> plan(const ProblemConfig& config, const Device& device, bool backwa
 int explain_gemm(const Options& options) {
   const Result<GemmCase> gemm = parse_gemm_case(options.name);
   if (!gemm.ok()) return report(gemm.status());
-  const warploom_gemm call = describe_case(*gemm);
+  warploom_gemm call = describe_case(*gemm);
+  Json result = {{"case", options.name}};
+  // Left to itself it is about the GPU's kernels, whether there is a GPU or not.
+  if (options.device != "auto") {
+    const Result<Device> device = choose_device(options.device);
+    if (!device.ok()) return report(device.status());
+    call.device = device->cuda ? WARPLOOM_CUDA : WARPLOOM_CPU;
+    call.device_index = device->ordinal;
+    result["device"] = device->name;
+  }
   char* text = nullptr;
   if (Status status = detail::status_of(warploom_gemm_explain(&call, &text)); !status.ok()) return report(status);
   const Result<Json> plan = parse_library_json(text);
   warploom_free(text);
   if (!plan.ok()) return report(plan.status());
-  Json result = {{"case", options.name}};
   result.update(*plan);
   if (options.json.prints_text()) std::fputs(json_text(result).c_str(), stdout);
   return report_if_error(options.json.write(result));
@@ -82,6 +90,7 @@ void add_explain_command(CLI::App& app) {
       add_command(app, "explain", "Which kernel, tile and schedule a problem gets, and why",
                   "  warploom explain hstu-uniform-B8-L4096-H4-D128-causal-bf16\n"
                   "  warploom explain gemm-8192x8192x8192-bf16\n"
+                  "  warploom explain gemm-64x4096x4096-fp8-bias-silu --device cpu\n"
                   "  warploom explain softmax-jagged-B64-L256..2048-H8-Hkv2-D64-full-fp32 --device cpu\n"
                   "  warploom explain hstu-jagged-B64-L256..2048-H4-D128-causal-ctx4-tgt64-bf16 --json\n"
                   "  warploom explain hstu-uniform-B8-L4096-H4-D128-causal-bf16 --score 'z * tanh(softplus(z))'\n");

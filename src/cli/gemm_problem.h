@@ -24,7 +24,7 @@ struct GemmProblemConfig {
   bool scale_a = false, scale_b = false;
   bool gaps = true;                ///< 16 bytes and more between rows
   bool pairs_aligned = false;      ///< of C and the result pairs of values only, not 16 bytes
-  std::optional<GemmConfig> tile;  ///< the kernel's; without it the plan's
+  std::optional<GemmConfig> tile;  ///< the GPU kernel's; without it the plan's
   unsigned seed = 0;
 };
 
@@ -54,7 +54,7 @@ struct GemmProblem {
 
 GemmProblem make_gemm_problem(const GemmProblemConfig& config);
 
-/// The call on the problem's own memory, for a GPU or, with `cuda` false, for a device that refuses it.
+/// The call on the problem's own memory, for a GPU or the CPU.
 warploom_gemm gemm_call(GemmProblem& problem, bool cuda, int device);
 
 }  // namespace warploom::cli

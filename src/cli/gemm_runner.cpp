@@ -31,6 +31,7 @@ Status run_tile(const warploom_gemm& call, const GemmConfig& tile) {
 
 Status run_product(GemmProblem& problem, const Device& device) {
   warploom_gemm call = gemm_call(problem, device.cuda, device.ordinal);
+  if (!device.cuda) return detail::status_of(warploom_gemm_run(&call));
   const Result<const gpu::Driver*> driver = gpu::driver();
   if (!driver.ok()) return driver.status();
   const Result<gpu::ContextScope> context = gpu::ContextScope::enter(call.device_index);

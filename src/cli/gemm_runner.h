@@ -6,8 +6,8 @@
 
 namespace warploom::cli {
 
-/// Copies the problem to the device, runs it by the public function (with a tile of its own: by that tile's plan) and
-/// copies all memory back. Errors: the library's and the driver's.
+/// Runs the problem by the public function: on the CPU where it is, on a GPU (with a tile of its own: by that tile's
+/// plan) on copies, all of which come back. Errors: the library's and the driver's.
 Status run_product(GemmProblem& problem, const Device& device);
 
 }  // namespace warploom::cli

@@ -13,7 +13,7 @@ struct GemmVerifyCase {
   GemmProblemConfig config;
 };
 
-/// The cases of one operand type: the library's choice of a tile on edge cases, then every tile of its table.
+/// The cases of one operand type: the library's choice of a tile on edge cases, then every tile of the GPU's table.
 std::vector<GemmVerifyCase> gemm_verify_cases(std::uint32_t dtype);
 
 }  // namespace warploom::cli

@@ -59,10 +59,6 @@ Status no_memory() {
       "not enough memory for the scratch buffers of an attention call; free memory or pass fewer or shorter sequences");
 }
 
-Status no_vectors() {
-  return Status::runtime_error("this processor lacks SSE4.2, which the CPU back end needs at least");
-}
-
 void clear_tail(const warploom_attention& call, const warploom_tensor& tensor, int64_t heads, int64_t dim,
                 int64_t first, int64_t end) {
   if (first >= end) return;

@@ -39,7 +39,10 @@ struct Table {
   void add(const char* name, int64_t target) {
     Kernels& kernels = targets[count];
     kernels.name = name;
-    if (add_forward_kernels(target, kernels) && add_backward_kernels(target, kernels)) ++count;
+    if (add_forward_kernels(target, kernels) && add_backward_kernels(target, kernels) &&
+        add_gemm_kernels(target, kernels)) {
+      ++count;
+    }
   }
 };
 
@@ -55,6 +58,10 @@ std::atomic<const Kernels*> chosen{nullptr};
 const Kernels* kernels() {
   if (const Kernels* forced = chosen.load(std::memory_order_relaxed)) return forced;
   return table().count > 0 ? &table().targets[0] : nullptr;
+}
+
+Status no_vectors() {
+  return Status::runtime_error("this processor lacks SSE4.2, which the CPU back end needs at least");
 }
 
 int supported_targets(const Kernels** targets, int capacity) {

@@ -116,6 +116,11 @@ void cut_forward(const warploom_attention& call, Plan& plan) {
 
 }  // namespace
 
+int threads_for(double multiply_adds, int asked) {
+  const int wanted = asked > 0 ? asked : num_threads();
+  return static_cast<int>(std::clamp(multiply_adds / kWorkPerThread, 1.0, static_cast<double>(wanted)));
+}
+
 void cut_shares(const std::vector<Piece>& pieces, Plan& plan) {
   int64_t total = 0;
   for (const Piece& piece : pieces) total += piece.cost;
@@ -163,8 +168,7 @@ Plan make_plan(const warploom_attention& call) {
   }
   const double passes = call.pass == WARPLOOM_FORWARD ? 1 : 2.5;
   const double work = plan.visible_pairs * passes * static_cast<double>(call.head_dim + call.value_dim);
-  const int wanted = call.num_threads > 0 ? call.num_threads : num_threads();
-  plan.threads = static_cast<int>(std::clamp(work / kWorkPerThread, 1.0, static_cast<double>(wanted)));
+  plan.threads = threads_for(work, call.num_threads);
   add_blanks(call, plan);
   if (call.pass == WARPLOOM_FORWARD) {
     cut_forward(call, plan);

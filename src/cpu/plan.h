@@ -88,6 +88,9 @@ struct Plan {
 /// The plan of a validated call. Nothing in it that decides a result's bits depends on the number of threads.
 Plan make_plan(const warploom_attention& call);
 
+/// Threads for that much work: what was asked for (0: the default), fewer when it does not repay so many.
+int threads_for(double multiply_adds, int asked);
+
 /// Consecutive items or units, and what they cost.
 struct Piece {
   size_t count = 0;

@@ -10,6 +10,7 @@ namespace warploom::cpu {
 /// Each sets the kernels of its file; false when they were not compiled for that target.
 bool add_forward_kernels(int64_t target, Kernels& kernels);
 bool add_backward_kernels(int64_t target, Kernels& kernels);
+bool add_gemm_kernels(int64_t target, Kernels& kernels);
 
 }  // namespace warploom::cpu
 

@@ -33,7 +33,7 @@ HWY_INLINE int vectors_of(int64_t values) {
   return static_cast<int>((values + kLanes - 1) / kLanes);
 }
 
-// float16 and bfloat16 go through integers: exact on every target, subnormals and NaN included.
+// 16- and 8-bit types go through integers: exact on every target, subnormals and NaN included.
 
 HWY_INLINE Vec from_half(BitVec bits) {
   const U u;
@@ -44,6 +44,17 @@ HWY_INLINE Vec from_half(BitVec bits) {
   const BitVec exponent = hn::IfThenElseZero(special, hn::Set(u, 0x7f800000u));
   const BitVec sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(u, 0x8000u)));
   return hn::BitCast(f, hn::Or(hn::Or(hn::BitCast(u, scaled), exponent), sign));
+}
+
+/// OCP FP8: no infinities, NaN is all ones after the sign.
+HWY_INLINE Vec from_e4m3(BitVec bits) {
+  const U u;
+  const F f;
+  const BitVec magnitude = hn::And(bits, hn::Set(u, 0x7fu));
+  const Vec scaled = hn::Mul(hn::BitCast(f, hn::ShiftLeft<20>(magnitude)), hn::Set(f, 0x1p120f));
+  const BitVec nan = hn::IfThenElseZero(hn::Eq(magnitude, hn::Set(u, 0x7fu)), hn::Set(u, 0x7fc00000u));
+  const BitVec sign = hn::ShiftLeft<24>(hn::And(bits, hn::Set(u, 0x80u)));
+  return hn::BitCast(f, hn::Or(hn::Or(hn::BitCast(u, scaled), nan), sign));
 }
 
 HWY_INLINE BitVec to_half(Vec value) {
@@ -77,9 +88,26 @@ HWY_INLINE Vec load_vector(const uint16_t* source, uint32_t dtype) {
   return dtype == WARPLOOM_BFLOAT16 ? hn::BitCast(F(), hn::ShiftLeft<16>(bits)) : from_half(bits);
 }
 
+/// float8_e4m3.
+HWY_INLINE Vec load_vector(const uint8_t* source, uint32_t) {
+  return from_e4m3(hn::PromoteTo(U(), hn::LoadU(hn::Rebind<uint8_t, F>(), source)));
+}
+
 HWY_INLINE void store_vector(Vec value, uint16_t* target, uint32_t dtype) {
   const BitVec bits = dtype == WARPLOOM_BFLOAT16 ? to_bfloat(value) : to_half(value);
   hn::StoreU(hn::DemoteTo(H(), hn::BitCast(I(), bits)), H(), target);
+}
+
+/// Of 16- and 8-bit types.
+template <typename Bits>
+HWY_INLINE void load_narrow_row(const Bits* source, uint32_t dtype, int count, float* target) {
+  const F f;
+  const int whole = count / kLanes * kLanes;
+  for (int x = 0; x < whole; x += kLanes) hn::StoreU(load_vector(source + x, dtype), f, target + x);
+  if (whole == count) return;
+  Bits rest[kLanes] = {};
+  std::memcpy(rest, source + whole, static_cast<size_t>(count - whole) * sizeof(Bits));
+  hn::StoreU(load_vector(rest, dtype), f, target + whole);
 }
 
 /// count values to float32; the rest of the last vector is zeros. Reads nothing past the values.
@@ -94,12 +122,11 @@ HWY_NOINLINE void load_row(const void* source, uint32_t dtype, int count, float*
     for (int x = whole; x < count; ++x) target[x] = from[x];
     return;
   }
-  const auto* from = static_cast<const uint16_t*>(source);
-  for (int x = 0; x < whole; x += kLanes) hn::StoreU(load_vector(from + x, dtype), f, target + x);
-  if (whole == count) return;
-  uint16_t rest[kLanes] = {};
-  std::memcpy(rest, from + whole, static_cast<size_t>(count - whole) * sizeof(uint16_t));
-  hn::StoreU(load_vector(rest, dtype), f, target + whole);
+  if (dtype == WARPLOOM_FLOAT8_E4M3) {
+    load_narrow_row(static_cast<const uint8_t*>(source), dtype, count, target);
+  } else {
+    load_narrow_row(static_cast<const uint16_t*>(source), dtype, count, target);
+  }
 }
 
 /// count values from float32, to nearest even. Writes nothing past them.

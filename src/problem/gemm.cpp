@@ -3,6 +3,8 @@
 #include <limits>
 
 #include "problem/message.h"
+#include "problem/sequence.h"
+#include "problem/validate.h"
 
 namespace warploom {
 namespace {
@@ -56,7 +58,7 @@ void init_gemm(warploom_gemm& call) {
 }
 
 int gemm_value_bytes(uint32_t dtype) {
-  return dtype == WARPLOOM_FLOAT32 ? 4 : dtype == WARPLOOM_FLOAT8_E4M3 ? 1 : 2;
+  return dtype_bytes(dtype);
 }
 
 uint32_t gemm_bias_dtype(const warploom_gemm& call) {
@@ -70,10 +72,10 @@ Status validate_gemm(const warploom_gemm& call) {
                                          "; this library has ", WARPLOOM_ABI_VERSION, " and ", sizeof(warploom_gemm),
                                          ": use warploom_gemm_init and the library's own header"));
   }
-  if (call.device != WARPLOOM_CUDA) {
-    return Status::invalid_value(
-        message("device = ", call.device, " is not WARPLOOM_CUDA; on the CPU multiply with your BLAS"));
+  if (call.device > WARPLOOM_CUDA) {
+    return Status::invalid_value(message("device = ", call.device, " is unknown; use WARPLOOM_CPU or WARPLOOM_CUDA"));
   }
+  if (Status status = validate_num_threads(call.num_threads); !status.ok()) return status;
   const bool eight_bits = call.dtype == WARPLOOM_FLOAT8_E4M3;
   if (call.dtype != WARPLOOM_FLOAT16 && call.dtype != WARPLOOM_BFLOAT16 && !eight_bits) {
     return Status::invalid_type(message("dtype = ", call.dtype, " is not FLOAT16, BFLOAT16 or FLOAT8_E4M3"));

@@ -84,7 +84,7 @@ double effective_divisor(const warploom_attention& call) {
 }
 
 int dtype_bytes(uint32_t dtype) {
-  return dtype == WARPLOOM_FLOAT32 ? 4 : 2;
+  return dtype == WARPLOOM_FLOAT32 ? 4 : dtype == WARPLOOM_FLOAT8_E4M3 ? 1 : 2;
 }
 
 const char* dtype_name(uint32_t dtype) {

@@ -78,10 +78,7 @@ Status check_codes(const warploom_attention& call) {
     return bad_value("reserved fields must be 0; zero the structure before filling it in");
   if (call.cu_seqlens_q_dtype > WARPLOOM_INT64) return Status::invalid_type("cu_seqlens_q is neither int32 nor int64");
   if (call.cu_seqlens_k_dtype > WARPLOOM_INT64) return Status::invalid_type("cu_seqlens_k is neither int32 nor int64");
-  if (call.num_threads < 0) return bad_value("num_threads = ", call.num_threads, " is negative; 0 means the default");
-  if (call.num_threads > kMaxThreads)
-    return bad_value("num_threads = ", call.num_threads, " is above the limit, ", kMaxThreads);
-  return {};
+  return validate_num_threads(call.num_threads);
 }
 
 Status check_head_dim(const warploom_attention& call, const char* tensor, int64_t dim) {
@@ -520,6 +517,12 @@ Status check_bias_values(const warploom_attention& call) {
 }
 
 }  // namespace
+
+Status validate_num_threads(std::int32_t count) {
+  if (count < 0) return bad_value("num_threads = ", count, " is negative; 0 means the default");
+  if (count > kMaxThreads) return bad_value("num_threads = ", count, " is above the limit, ", kMaxThreads);
+  return {};
+}
 
 Status validate_description(const warploom_attention& call) {
   WARPLOOM_RETURN_IF_ERROR(check_versions(call));

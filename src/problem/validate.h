@@ -11,6 +11,8 @@ namespace warploom {
 /// The most threads that a caller may ask for.
 inline constexpr std::int32_t kMaxThreads = 4096;
 
+Status validate_num_threads(std::int32_t count);
+
 /// Rules on the description itself: versions, shapes, dtypes, strides, options. Reads no tensor.
 Status validate_description(const warploom_attention& call);
 

@@ -18,12 +18,12 @@ Status validated(const warploom_gemm& call) {
 }
 
 Status validated(const warploom_attention& call) {
-  if (call.device == WARPLOOM_CPU) return Status::invalid_value("device = cpu; what is traced are the GPU's kernels");
   return validate_description(call);
 }
 
 template <typename Call>
 Result<std::string> answer(const Call& call, const char* request_json) {
+  if (call.device == WARPLOOM_CPU) return Status::invalid_value("device = cpu; what is traced are the GPU's kernels");
   if (Status status = validated(call); !status.ok()) return status;
   const sim::Json json = sim::Json::parse(request_json == nullptr ? "{}" : request_json, nullptr, false);
   if (!json.is_object()) return Status::invalid_value("request_json is not a JSON object");

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 namespace {
@@ -244,13 +245,28 @@ TEST_F(Command, VerifyChecksTheCasesThatAreAskedFor) {
   EXPECT_EQ(value["ok"], true);
   EXPECT_EQ(value["checks"].size(), 9u);  // out dq dk dv, and lse with softmax
   EXPECT_EQ(run("verify --device cpu --only nonsense").exit_code, 2);
-  // The CPU has no matrix product, which is a failure only when nothing else was asked for.
-  const Output products = run("verify --device cpu --only \"one b for the batch\" --json");
-  EXPECT_EQ(products.exit_code, 1);
-  EXPECT_EQ(json::parse(products.text)["not_served"].size(), 3u);
-  const Output both = run("verify --device cpu --only \"bf16: one \"");
-  EXPECT_EQ(both.exit_code, 0) << both.text;
-  expect_has(both.text, "on the CPU multiply with your BLAS");
+}
+
+TEST_F(Command, VerifyChecksTheMatrixProductsOfTheCpu) {
+  const Output products = run("verify --device cpu --only gemm --json");
+  EXPECT_EQ(products.exit_code, 0) << products.text;
+  const json value = json::parse(products.text);
+  EXPECT_TRUE(value["not_served"].empty());
+  EXPECT_GT(value["checks"].size(), 80u);
+  std::set<std::string> types;
+  for (const json& check : value["checks"]) types.insert(check["case"].get<std::string>().substr(0, 9));
+  EXPECT_EQ(types, (std::set<std::string>{"gemm bf16", "gemm fp16", "gemm fp8:"}));
+}
+
+TEST_F(Command, ExplainsAMatrixProductOnTheCpu) {
+  const Output output = run("explain gemm-300x400x64-fp8-to-fp32-B2-bias --device cpu --json");
+  ASSERT_EQ(output.exit_code, 0) << output.errors;
+  const json plan = json::parse(output.text);
+  EXPECT_EQ(plan["backend"], "cpu");
+  EXPECT_EQ(plan["case"], "gemm-300x400x64-fp8-to-fp32-B2-bias");
+  EXPECT_EQ(plan["work_items"], 2 * 3 * 3);
+  EXPECT_FALSE(plan["device"].get<std::string>().empty());
+  EXPECT_EQ(run("explain gemm-8x8x8-bf16 --device abacus").exit_code, 2);
 }
 
 TEST_F(Command, CompileSaysWhatToCompileFor) {

@@ -37,6 +37,24 @@ TEST_P(ConversionTest, Every16BitValueIsReadAndWrittenExactly) {
   }
 }
 
+TEST_P(ConversionTest, Every8BitValueIsReadExactly) {
+  for (const int64_t count : {256, 255, 241, 17, 3}) {  // whole vectors and tails
+    std::vector<uint8_t> bits(static_cast<size_t>(count));
+    for (size_t x = 0; x < bits.size(); ++x) bits[x] = static_cast<uint8_t>(255 - x);
+    std::vector<float> values(bits.size() + 16);
+    GetParam()->load_values(bits.data(), WARPLOOM_FLOAT8_E4M3, count, values.data());
+    for (size_t x = 0; x < bits.size(); ++x) {
+      const double expected = reference::element_8(bits[x]);
+      if (std::isnan(expected)) {
+        ASSERT_TRUE(std::isnan(values[x])) << x;
+      } else {
+        ASSERT_EQ(values[x], expected) << x;
+        ASSERT_EQ(std::signbit(values[x]), std::signbit(expected)) << x;
+      }
+    }
+  }
+}
+
 TEST_P(ConversionTest, RoundsToNearestEven) {
   std::mt19937 random(1);
   for (const uint32_t dtype : {WARPLOOM_FLOAT16, WARPLOOM_BFLOAT16}) {

@@ -21,7 +21,7 @@
 namespace test {
 
 inline int bytes_of(uint32_t dtype) {
-  return dtype == WARPLOOM_FLOAT32 ? 4 : 2;
+  return dtype == WARPLOOM_FLOAT32 ? 4 : dtype == WARPLOOM_FLOAT8_E4M3 ? 1 : 2;
 }
 
 /// To a 16-bit type by search: the nearest value, ties to even. Slow and obvious.
@@ -41,6 +41,19 @@ inline uint16_t to_16_bits(double value, uint32_t dtype) {
   return static_cast<uint16_t>(sign | nearest);
 }
 
+/// Likewise to FP8 e4m3, of values within its range.
+inline uint8_t to_8_bits(double value) {
+  if (std::isnan(value)) return 0x7f;
+  const double size = std::abs(value);
+  int nearest = 0;
+  for (int bits = 1; bits < 0x7f; ++bits) {
+    const double distance = std::abs(reference::element_8(static_cast<uint8_t>(bits)) - size);
+    const double least = std::abs(reference::element_8(static_cast<uint8_t>(nearest)) - size);
+    if (distance < least || (distance == least && bits % 2 == 0)) nearest = bits;
+  }
+  return static_cast<uint8_t>(nearest | (std::signbit(value) ? 0x80 : 0));
+}
+
 /// Memory of one tensor of a dtype; elements that no index reaches hold NaN.
 struct Storage {
   std::vector<char> bytes;
@@ -56,6 +69,8 @@ struct Storage {
     if (dtype == WARPLOOM_FLOAT32) {
       const auto word = static_cast<float>(value);
       std::memcpy(bytes.data() + index * 4, &word, 4);
+    } else if (dtype == WARPLOOM_FLOAT8_E4M3) {
+      bytes[static_cast<size_t>(index)] = static_cast<char>(to_8_bits(value));
     } else {
       const uint16_t word = to_16_bits(value, dtype);
       std::memcpy(bytes.data() + index * 2, &word, 2);

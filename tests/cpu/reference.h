@@ -27,7 +27,16 @@ inline double element_16(uint16_t bits, uint32_t dtype) {
   return dtype == WARPLOOM_BFLOAT16 ? std::bit_cast<float>(static_cast<uint32_t>(bits) << 16) : half_to_double(bits);
 }
 
+/// OCP FP8 e4m3: sign, 4 bits of exponent with bias 7, 3 of mantissa; all ones is NaN.
+inline double element_8(uint8_t bits) {
+  const double sign = bits & 0x80 ? -1 : 1;
+  const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+  if (exponent == 15 && mantissa == 7) return std::nan("");
+  return sign * (exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10));
+}
+
 inline double element(const void* data, uint32_t dtype, int64_t index) {
+  if (dtype == WARPLOOM_FLOAT8_E4M3) return element_8(static_cast<const uint8_t*>(data)[index]);
   if (dtype == WARPLOOM_FLOAT32) return static_cast<const float*>(data)[index];
   return element_16(static_cast<const uint16_t*>(data)[index], dtype);
 }

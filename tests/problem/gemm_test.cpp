@@ -37,7 +37,9 @@ TEST(ValidateGemm, NamesTheRuleThatIsBroken) {
   const Broken cases[] = {
       {"struct_bytes = 3", [](warploom_gemm& g) { g.struct_bytes = 3; }},
       {"abi_version = 0", [](warploom_gemm& g) { g.abi_version = 0; }},
-      {"device = 0", [](warploom_gemm& g) { g.device = WARPLOOM_CPU; }},
+      {"device = 2 is unknown", [](warploom_gemm& g) { g.device = 2; }},
+      {"num_threads = -1", [](warploom_gemm& g) { g.num_threads = -1; }},
+      {"num_threads = 5000", [](warploom_gemm& g) { g.num_threads = 5000; }},
       {"dtype = 0", [](warploom_gemm& g) { g.dtype = WARPLOOM_FLOAT32; }},
       {"out_dtype = 3", [](warploom_gemm& g) { g.out_dtype = WARPLOOM_FLOAT8_E4M3; }},
       {"without dtype FLOAT8_E4M3", [](warploom_gemm& g) { g.scale_b = reinterpret_cast<const float*>(16); }},
@@ -69,11 +71,14 @@ TEST(ValidateGemm, NamesTheRuleThatIsBroken) {
       {"bias is not aligned", [](warploom_gemm& g) { g.bias = reinterpret_cast<void*>(0x10004); }},
   };
   for (const Broken& broken : cases) {
-    warploom_gemm call = valid();
-    broken.change(call);
-    const Status status = validate_gemm(call);
-    EXPECT_FALSE(status.ok()) << broken.message;
-    EXPECT_NE(status.message().find(broken.message), std::string::npos) << status.message();
+    for (const uint32_t device : {WARPLOOM_CUDA, WARPLOOM_CPU}) {
+      warploom_gemm call = valid();
+      call.device = device;
+      broken.change(call);
+      const Status status = validate_gemm(call);
+      EXPECT_FALSE(status.ok()) << broken.message;
+      EXPECT_NE(status.message().find(broken.message), std::string::npos) << status.message();
+    }
   }
 }
 

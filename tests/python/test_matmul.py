@@ -143,7 +143,7 @@ def test_structure_is_the_headers() -> None:
         if declaration:
             fields += [(name.strip(), BYTES[declaration[1]]) for name in declaration[2].split(",")]
     assert [name for name, _ in fields] == [
-        *("abi_version", "struct_bytes", "dtype", "out_dtype", "device", "device_index", "activation", "reserved"),
+        *("abi_version", "struct_bytes", "dtype", "out_dtype", "device", "device_index", "activation", "num_threads"),
         *("stream", "batch", "rows", "columns", "depth", "a", "b", "c", "out", "bias", "alpha", "beta"),
         *("scale_a", "scale_b"),
     ]
