@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gpu_backward_reference
@@ -196,6 +200,28 @@ def sums_on_two_streams() -> Verdict:
         if not error <= 0.05:
             return Verdict(False, error, 0.05, f"D {dim}: dQ of calls on two streams differs from the repeatable one")
     return _same(True, "")
+
+
+def processes_take_turns() -> Verdict:
+    """More processes than one on the GPU, which it stops and takes up again at any place: all of them must end."""
+    seconds, limit = 5, 60
+    script = str(Path(__file__).with_name("gpu_turns.py"))
+    kinds = [(operator, dim) for operator in ("hstu", "softmax") for dim in (64, 128, 256)]
+    running = {
+        f"{operator} D {dim}": subprocess.Popen([sys.executable, script, operator, str(dim), str(seconds)])
+        for operator, dim in kinds
+    }
+    faults = []
+    until = time.monotonic() + limit
+    for name, process in running.items():
+        try:
+            code = process.wait(max(0.1, until - time.monotonic()))
+            if code != 0:
+                faults.append(f"{name} ended with {code}")
+        except subprocess.TimeoutExpired:
+            process.kill()
+            faults.append(f"{name} did not end in {limit} s")
+    return _same(not faults, ", ".join(faults))
 
 
 def nan_stays_in_its_sequence() -> Verdict:

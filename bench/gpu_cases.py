@@ -621,6 +621,7 @@ BACKWARD_SPECIAL_CHECKS = (
     "torch-compile",
     "graph-capture",
     "sums-on-two-streams",
+    "processes-take-turns",
     "nan-stays-in-its-sequence",
     "independent-of-the-batch",
     "bias-autograd",

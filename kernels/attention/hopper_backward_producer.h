@@ -110,9 +110,9 @@ struct Scheduler : trace::Pen<kConfig.trace> {
     place_bias(params.backward.call, shared.item(at.slot()), lane);
     if (ptx::lane_id() == 0) {  // asked for again: registers
       Item& item = shared.item(at.slot());
-      Masking::prepare(item);
-      // A jagged batch is one sequence of the maps.
+      // A jagged batch is one sequence of the maps. (Before the mask: afterwards it would keep a register.)
       item.sequence = params.backward.call.cu_seqlens_q == nullptr ? item.work.sequence : 0;
+      Masking::prepare(item);
       item.is_end = false;
       shared.items.publish(at);
     }

@@ -541,7 +541,7 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
   launch.threads = (config.consumers + 1) * 128;
   launch.shared_bytes = shared_map(config).bytes;
   // It waits for the row terms, and only for them: HSTU's follows what it does not wait for.
-  launch.overlaps_previous = kOverlapsLaunches && config.softmax && call.total_q > 0;
+  launch.overlaps_previous = config.softmax && call.total_q > 0;
   if (Status status = start_hopper_backward(call, cuda, common, config.query_rows, config.key_rows, launch);
       !status.ok()) {
     return status;
@@ -560,7 +560,7 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
   if (!converts_in_kernel(call, config)) {
     Status status = add_dq_sums(call, of_sums, device, /*vector_reduction=*/true, config.query_rows, plan);
     if (!status.ok()) return status;
-    plan.launches[static_cast<std::size_t>(plan.launch_count - 1)].overlaps_previous = kOverlapsLaunches;
+    plan.launches[static_cast<std::size_t>(plan.launch_count - 1)].overlaps_previous = true;
   }
   if (config.table_gradients) {
     if (Status status = add_bias_sums(call, device, common, plan); !status.ok()) return status;

@@ -169,7 +169,7 @@ Status plan_hopper_pair(const warploom_attention& call, const DeviceInfo& device
   launch.threads = kThreads;
   launch.shared_bytes = shared_map(config).bytes;
   // It waits for the row terms, and only for them: HSTU's follows what it does not wait for.
-  launch.overlaps_previous = kOverlapsLaunches && config.softmax && call.total_q > 0;
+  launch.overlaps_previous = config.softmax && call.total_q > 0;
   if (Status status = start_hopper_backward(call, cuda, common, kPairQueryRows, kPairKeyRows, launch); !status.ok()) {
     return status;
   }
@@ -187,7 +187,7 @@ Status plan_hopper_pair(const warploom_attention& call, const DeviceInfo& device
       !status.ok()) {
     return status;
   }
-  plan.launches[static_cast<std::size_t>(plan.launch_count - 1)].overlaps_previous = kOverlapsLaunches;
+  plan.launches[static_cast<std::size_t>(plan.launch_count - 1)].overlaps_previous = true;
   place_scratch(call, {kPairQueryRows, /*clears=*/false, /*converts=*/false}, plan);
   return {};
 }

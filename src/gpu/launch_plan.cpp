@@ -3,6 +3,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "gpu/settings.h"
+
 namespace warploom::gpu {
 namespace {
 
@@ -50,7 +52,7 @@ Status launch(const LoadedKernel& kernel, PlannedLaunch& planned, StreamHandle s
   LaunchShape shape;
   shape.grid_x = static_cast<uint32_t>(planned.ctas);
   shape.block_x = static_cast<uint32_t>(planned.threads);
-  shape.overlaps_previous = planned.overlaps_previous;
+  shape.overlaps_previous = planned.overlaps_previous && overlaps_launches();
   void* arguments[] = {planned.params};
   return launch(kernel, shape, stream, arguments);
 }

@@ -23,9 +23,6 @@ namespace warploom::gpu {
 /// The members of a kernel's configuration struct in order, zeros after them: what a compiled kernel is found by.
 using ConfigKey = std::array<std::int32_t, 24>;
 
-/// Whether launches that can start over the end of the one before do (PlannedLaunch::overlaps_previous).
-inline constexpr bool kOverlapsLaunches = true;
-
 struct KernelVariant;
 struct PlannedLaunch;
 
@@ -73,7 +70,7 @@ struct PlannedLaunch {
   long long ctas;  ///< 0: nothing to launch
   int threads;
   int shared_bytes;
-  bool overlaps_previous;  ///< LaunchShape::overlaps_previous
+  bool overlaps_previous;  ///< LaunchShape::overlaps_previous, where overlaps_launches() says so
   alignas(kParamsAlignment) std::byte params[kMaxParamsBytes];
 
   /// Starts the argument: a value-initialised Params in place.

@@ -11,6 +11,11 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
+bool is_on(const char* name) {
+  const std::string value = variable(name);
+  return !value.empty() && value != "0";
+}
+
 // XDG Base Directory Specification: a relative XDG_CACHE_HOME is to be ignored.
 std::string default_cache_directory() {
   const std::string cache_home = variable("XDG_CACHE_HOME");
@@ -37,8 +42,7 @@ Settings settings_from_environment() {
   if (settings.cache_directory.empty()) settings.cache_directory = default_cache_directory();
   settings.pack_directories = split_at_colons(variable("WARPLOOM_PACKS"));
   settings.keep_sources_directory = variable("WARPLOOM_KEEP_SOURCES");
-  const std::string verbose = variable("WARPLOOM_VERBOSE");
-  settings.verbose = !verbose.empty() && verbose != "0";
+  settings.verbose = is_on("WARPLOOM_VERBOSE");
   return settings;
 }
 
@@ -49,6 +53,10 @@ Result<KernelChoice> kernel_choice() {
   if (kernels == "mma.sync") return KernelChoice::mma_sync;
   if (kernels == "unsplit") return KernelChoice::unsplit;
   return Status::runtime_error("WARPLOOM_KERNELS = " + std::string(kernels) + " is none of auto, mma.sync and unsplit");
+}
+
+bool overlaps_launches() {
+  return is_on("WARPLOOM_OVERLAP_LAUNCHES");
 }
 
 }  // namespace warploom::gpu

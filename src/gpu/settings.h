@@ -29,4 +29,9 @@ Settings settings_from_environment();
 enum class KernelChoice { fastest, mma_sync, unsplit };
 Result<KernelChoice> kernel_choice();
 
+/// WARPLOOM_OVERLAP_LAUNCHES (anything but empty and 0), read on every call: a kernel that follows another one of the
+/// same call may start over its end (programmatic dependent launch), which saves some microseconds. Not by default:
+/// where several processes take turns on a GPU, such a pair can stop for good (docs/runtime-compilation.md).
+bool overlaps_launches();
+
 }  // namespace warploom::gpu

@@ -336,7 +336,7 @@ Status add_split_launches(const warploom_attention& call, const DeviceInfo& devi
       plan.add_launch(kCombine, {asked.score == ScoreKind::softmax, asked.value_dim, asked.bfloat16});
   combine.threads = kCombineThreads;
   combine.shared_bytes = 0;
-  combine.overlaps_previous = kOverlapsLaunches && device.major >= 9 && schedule.sequences > 0;
+  combine.overlaps_previous = device.major >= 9 && schedule.sequences > 0;
   SplitCall& params = combine.start_params<SplitCall>();
   params = common;
   params.combined_rows = (call.batch + (alone && !dense ? 1 : 0)) * longest_q * call.heads;

@@ -15,7 +15,7 @@ class SettingsFromEnvironment : public testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : {"WARPLOOM_CACHE_DIR", "WARPLOOM_PACKS", "WARPLOOM_KEEP_SOURCES", "WARPLOOM_VERBOSE",
-                             "XDG_CACHE_HOME", "HOME"}) {
+                             "WARPLOOM_OVERLAP_LAUNCHES", "XDG_CACHE_HOME", "HOME"}) {
       const char* value = std::getenv(name);
       before_[name] = value != nullptr ? std::optional<std::string>(value) : std::nullopt;
       ::unsetenv(name);
@@ -59,6 +59,14 @@ TEST_F(SettingsFromEnvironment, VerboseIsOffUnlessSet) {
   EXPECT_FALSE(settings_from_environment().verbose);
   ::setenv("WARPLOOM_VERBOSE", "1", 1);
   EXPECT_TRUE(settings_from_environment().verbose);
+}
+
+TEST_F(SettingsFromEnvironment, LaunchesOverlapWhereAsked) {
+  EXPECT_FALSE(overlaps_launches());
+  ::setenv("WARPLOOM_OVERLAP_LAUNCHES", "0", 1);
+  EXPECT_FALSE(overlaps_launches());
+  ::setenv("WARPLOOM_OVERLAP_LAUNCHES", "1", 1);
+  EXPECT_TRUE(overlaps_launches());
 }
 
 TEST_F(SettingsFromEnvironment, SourcesAreKeptWhereAsked) {
