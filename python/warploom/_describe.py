@@ -311,6 +311,12 @@ def _flags_and_scalars(
 VALUES_GRAD, POSITION_GRAD, TIME_GRAD = 5, 17, 22
 
 
+# Kernels ask for rows of a dense bias's gradient that begin at multiples of 16 bytes. Those that have to be padded for
+# it go on to the next multiple of 128: where rows begin inside a sector of memory, two CTAs write parts of it, and the
+# gradients of a jagged batch take a third longer (docs/performance-log.md).
+GRADIENT_CHUNK_BYTES, PADDED_ROW_BYTES = 16, 128
+
+
 def pads_gradients(values: Any) -> bool:
     """Whether the rows of a dense bias's gradient begin at multiples of 16 bytes: on a GPU."""
     return bool(values.device.type == "cuda")
@@ -321,8 +327,11 @@ def gradient_pitch(values: Any) -> Any:
     columns = values.shape[-1]
     if not pads_gradients(values):
         return columns
-    chunk = 4 if DTYPE_NAMES.get(values.dtype) == "float32" else 8
-    return (columns + chunk - 1) // chunk * chunk
+    element_bytes = 4 if DTYPE_NAMES.get(values.dtype) == "float32" else 2
+    chunk, padded = GRADIENT_CHUNK_BYTES // element_bytes, PADDED_ROW_BYTES // element_bytes
+    # Without a branch: torch.compile's sizes may be symbols.
+    is_odd = (columns % chunk + chunk - 1) // chunk
+    return columns + is_odd * (-columns % padded)
 
 
 def _bias_fields(flat: Flat, total_k: int, auxiliary: _Auxiliary) -> tuple[Any, ...]:
