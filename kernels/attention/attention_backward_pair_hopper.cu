@@ -249,6 +249,7 @@ struct SumConsumer : Consumer {
   float dq[kColumns / 2];
   float more[kMoreColumns / 2];
   int dq_tile = 0;
+  int added = 0;  // blocks of 8 columns of dq that are in memory already
 
   /// Starts dS K of a CTA's keys: K's panels from `key` and, where the columns are not whole, `key_of_more` on.
   __device__ __forceinline__ void issue_query_product(uint32 slopes, uint32 key, uint32 key_of_more, bool adds) {
@@ -269,23 +270,45 @@ struct SumConsumer : Consumer {
     }
   }
 
+  /// Adds blocks `from` to `end` of sums, whose first one is the head's `first_block`, but for the first `done`.
   template <int Columns>
-  __device__ __forceinline__ void add(const float (&sums)[Columns / 2], int first_block) const {
+  __device__ __forceinline__ void add(const float (&sums)[Columns / 2], int first_block, int from, int end,
+                                      int done) const {
     constexpr int kBlocks = kConfig.head_dim / 8, kFloats = 128;  // of a row of blocks; of a block of 16 x 8
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
     float* const to = params.backward.dq_sums + static_cast<long long>(dq_tile) * (kQueries * kConfig.head_dim) +
                       (thread / 32 * kBlocks + first_block) * kFloats + thread % 32 * 4;
 #pragma unroll
-    for (int n = 0; n < Columns / 8; ++n) {
+    for (int n = from; n < end; ++n) {
+      if (n < done) continue;
       if (kBlocks % 8 == 0 || first_block + n < kBlocks) {
         ptx::red_add_4(to + n * kFloats, reinterpret_cast<const float(&)[4]>(sums[4 * n]));
       }
     }
   }
-  /// dQ of the tile before, which is complete, to memory.
+  /// dQ of the tile before, which is complete, to memory: what of it is not there yet.
   __device__ __forceinline__ void add_dq() {
-    add<kColumns>(dq, sum_panel(shared.rank, 0) * 8);
-    if constexpr (!kWhole) add<kMoreColumns>(more, 8 + static_cast<int>(shared.rank) * (kMoreColumns / 8));
+    add<kColumns>(dq, sum_panel(shared.rank, 0) * 8, 0, kColumns / 8, added);
+    if constexpr (!kWhole) {
+      add<kMoreColumns>(more, 8 + static_cast<int>(shared.rank) * (kMoreColumns / 8), 0, kMoreColumns / 8, 0);
+    }
+  }
+
+  /// The same while dS of the next tile is on its way, and no longer: what is left is added beside the next product,
+  /// which takes less time than all of it does.
+  __device__ __forceinline__ void add_while_waiting() {
+    constexpr int kAtOnce = 2;
+    mark_step(Mark::add);
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; n += kAtOnce) {
+      const auto has_come = [&] {
+        return ptx::mbarrier_test_wait(shared.slopes.own_full(tiles), SlopeStages::parity(tiles));
+      };
+      if (added == n && !__all_sync(kAllLanes, has_come())) {
+        add<kColumns>(dq, sum_panel(shared.rank, 0) * 8, n, n + kAtOnce, 0);
+        added = n + kAtOnce;
+      }
+    }
   }
 
   template <bool IsFirst>
@@ -330,6 +353,8 @@ struct SumConsumer : Consumer {
     release_both(shared.slopes.empty(tiles));
     if ((flags & kQueryTileLast) != 0) release_resident(0);
     ++tiles;
+    added = 0;
+    if ((flags & kQueryTileLast) == 0) add_while_waiting();
   }
 
   /// The next tile's flags, once dS of it is there.
