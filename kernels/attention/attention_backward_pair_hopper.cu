@@ -498,6 +498,5 @@ extern "C" __global__ void __cluster_dims__(warploom::kClusterCtas, 1, 1) __laun
       }
     }
   }
-  ptx::cluster_arrive_relaxed();  // nobody leaves while its memory is written or its barriers are arrived on
-  ptx::cluster_wait();
+  ptx::cluster_sync();  // nobody leaves while its memory is written or its barriers are arrived on
 }
