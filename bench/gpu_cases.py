@@ -575,7 +575,7 @@ TRACES = {
     ),
     "backward-hstu-D128": Trace(128, _lanes("S dP dV dK dQ", "Q dO", "K V"), ("dk", "dv"), backward=True),
     "backward-softmax-D64": Trace(
-        64, _lanes("S dP dV dK dQ", "Q dO", "K V"), ("dk", "dv"), softmax=True, backward=True
+        64, _lanes("S dP dV dK dQ", "Q dO", "K V"), ("dk", "dv"), softmax=True, backward=True, timed=""
     ),
     "backward-hstu-D256": Trace(
         256,
