@@ -15,10 +15,10 @@ warploom_function function_of(const char* text, const char* names = nullptr, con
 }
 
 TEST(FunctionsTest, TheSameTextIsTheSameFunction) {
-  const double values[] = {1, 2};
+  const double values[] = {1, 2, 3};
   std::string first = "z * sigmoid(a * z) + b", second = first;
   const auto* one = *find_score(function_of(first.c_str(), "a, b", values, 2));
-  const auto* two = *find_score(function_of(second.c_str(), "a, b", values + 1, 2 - 0));
+  const auto* two = *find_score(function_of(second.c_str(), "a, b", values + 1, 2));
   EXPECT_EQ(one, two) << "other values, the same function";
   EXPECT_EQ(&score_of_number(one->number), one);
   EXPECT_NE(*find_score(function_of(first.c_str(), "b, a", values, 2)), one) << "the parameters' order";
