@@ -43,8 +43,9 @@ TEST(HopperPairPlan, TakesWideHeadsInBfloat16) {
   call.k.row_stride += 4;  // 8 bytes: not a multiple of 16
   EXPECT_FALSE(takes(call));
 #ifndef __SANITIZE_ADDRESS__
-  // A known fault that AddressSanitizer stops at: asking whether the one-pass kernel has shared memory for the bias reads
-  // a row behind its tile table, which has none for such heads. It decides nothing, as two_kernels_serve refuses then.
+  // A known fault that AddressSanitizer stops at: asking whether the one-pass kernel has shared memory for the bias
+  // reads a row behind its tile table, which has none for such heads. It decides nothing, as two_kernels_serve refuses
+  // then.
   call = backward_call(4, 100, 2, 256);
   give_dense_bias(call, 100);
   EXPECT_FALSE(takes(call));
