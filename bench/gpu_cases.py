@@ -347,6 +347,7 @@ def _bias_problems() -> list[Problem]:
                 )
             )
     dense: dict[str, Any] = {"bias": "dense"}
+    odd_wide: dict[str, Any] = {"slots_q": (301, 1, 129), "max_seqlen": 301, "dim": 200, "value_dim": 256}
     problems += [
         Problem("bias-dense-not-scaled", bias_scaled=False, alpha=0.3, **dense),
         Problem("bias-dense-alpha-negative", alpha=-0.5, bias_masked=0.2, **dense),
@@ -366,6 +367,9 @@ def _bias_problems() -> list[Problem]:
         Problem(
             "softmax-bias-dense-more-queries", softmax=True, slots_q=(70, 130), slots_k=(30, 65), right=None, **dense
         ),
+        # Of wide heads the backward kernels read R from memory: rows that begin anywhere, and lists.
+        Problem("softmax-bias-dense-odd-D200", softmax=True, right=None, used_q=(300, 1, 90), **odd_wide, **dense),
+        Problem("bias-dense-intervals-D256", right=None, intervals=3, **{**odd_wide, "dim": 256}, **dense),
         Problem("bias-dense-long", slots_q=(2100, 7), dim=128, value_dim=128, heads=2, **dense),
         Problem("bias-bucketed-long", slots_q=(2100, 7), dim=128, value_dim=128, bias="bucketed"),
         Problem("softmax-bias-packed-long", softmax=True, slots_q=(7, 2100), dim=64, bias="packed"),
@@ -381,11 +385,13 @@ def _whole_bias_problems() -> list[Problem]:
     hstu: dict[str, Any] = {"bias": "dense", "max_seqlen": 304, "divisor": 10.0}
     softmax: dict[str, Any] = {"bias": "dense", "max_seqlen": 304, "softmax": True}
     wide: dict[str, Any] = {"dim": 128, "value_dim": 128, "slots_q": (304, 1, 129, 192)}
+    widest: dict[str, Any] = {**wide, "dim": 256, "value_dim": 256}
     short: dict[str, Any] = {"slots_q": SHORT_Q, "slots_k": BOUNDARIES}
     return [
         Problem("bias-whole", **MASKS["ctx-tgt"], **hstu),
         Problem("bias-whole-q-delta-q", bias_rows="q", bias_masked=0.3, **short, **hstu),
         Problem("bias-whole-window-D128", left=100, heads=4, key_heads=2, **wide, **hstu),
+        Problem("bias-whole-window-D256", left=100, heads=4, key_heads=2, bias_masked=0.1, **widest, **hstu),
         Problem("bias-whole-used", used_q=USED_Q, used_k=USED_K, alpha=0.3, bias_scaled=False, **hstu),
         Problem("bias-whole-broadcast", bias_heads=1, bias_batch=False, **hstu),
         Problem("softmax-bias-whole-delta-q", left=100, **short, **softmax),
@@ -641,6 +647,8 @@ BACKWARD_BIASES = (
     *("bias-bucketed-masked", "bias-bucketed-used", "bias-bucketed-far", "bias-bucketed-close"),
     *("bias-bucketed-long", "softmax-bias-bucketed-grouped", "softmax-bias-position", "bias-bucketed-D256"),
     *("softmax-bias-dense-float32-misaligned", "softmax-bias-packed-float32", "bias-packed-masked"),
+    *("softmax-bias-dense-one-head-D256", "softmax-bias-packed-D256", "bias-packed-q-D256"),
+    *("softmax-bias-dense-odd-D200", "bias-dense-intervals-D256"),
 )
 BACKWARD_PROBLEMS = {
     name: problem

@@ -11,6 +11,7 @@
 #include "attention/backward_score.h"
 #include "attention/hopper_backward_dq_producer.h"
 #include "attention/hopper_backward_scores.h"
+#include "attention/hopper_bias_elements.h"
 #include "attention/hopper_store.h"
 #include "geometry/wgmma_descriptor.h"
 #include "pipeline/turns.h"
@@ -138,11 +139,11 @@ struct Consumer : trace::Pen<kConfig.trace> {
     Scores& gradient = reinterpret_cast<Scores&>(dp);
     if constexpr (kConfig.softmax) {
       const float2 terms[2] = {row_terms(0), row_terms(1)};
-      apply_softmax<kConfig.softcap>({call.alpha, call.softcap}, score, gradient,
+      apply_softmax<kConfig.softcap>(score_scale<kConfig.stored_bias>(call), score, gradient,
                                      [&](int, int, int i) { return terms[i / 2]; });
     } else {
       if (masked) hide(s, work, first_column);  // what is hidden must not decide how the rest is computed
-      apply_hstu<!kConfig.bfloat16, kConfig.scaled_query>(call.alpha, score, gradient);
+      apply_hstu<!kConfig.bfloat16, kConfig.scaled_query || kConfig.stored_bias>(call.alpha, score, gradient);
       if (call.divisor_rows != nullptr) {
         const float over[2] = {over_divisor(row_terms(0).x), over_divisor(row_terms(1).x)};
 #pragma unroll
@@ -161,6 +162,11 @@ struct Consumer : trace::Pen<kConfig.trace> {
     const uint32 dout = ptx::opaque(geometry::descriptor_low(shared.dout(who)));
     const uint32 key = geometry::descriptor_low(shared.key(key_at().slot()));
     const uint32 value = geometry::descriptor_low(shared.value(value_at().slot()));
+    [[maybe_unused]] BiasPairs<Element, kKeyBlocks> r;
+    if constexpr (kConfig.stored_bias) {
+      r.read(shared.item(item_at().slot()).bias, who * kConsumerRows + accumulator_row(),
+             shared.note(key_at().slot()).first_column);
+    }
     take_turn();
     if constexpr (WithSums && !kConfig.sums_at_once) issue_sums(key_at().before());
     mark_step(Mark::product, BackwardDqMarks::score_product, tiles);
@@ -194,7 +200,19 @@ struct Consumer : trace::Pen<kConfig.trace> {
     const int flags = shared.note(key_at().slot()).flags;
     release(shared.values, value_at());
     const Work& work = shared.item(item_at().slot()).work;
+    [[maybe_unused]] uint32 hidden = 0;
+    if constexpr (kConfig.stored_bias) {
+      BiasedScale scale = biased_scale<kConfig.softmax>(params.backward.call);
+      if constexpr (kConfig.scaled_query) scale.of_score = 1;
+      hidden = r.add_to(s, scale);
+    }
     differentiate(s, dp, (flags >> (kNeedsMaskShift + who) & 1) != 0, work, first_column);
+    if constexpr (kConfig.stored_bias) {
+      if (__any_sync(kAllLanes, hidden != 0)) {
+#pragma unroll
+        for (int i = 0; i < kKeys / 2; ++i) dp[i] = (hidden >> i & 1) != 0 ? 0 : dp[i];
+      }
+    }
     if ((flags & kLastKeyTile) != 0) shared.queries_of(who).release(query_at());
     if constexpr (!kConfig.bfloat16) fit_float16(dp, dq, exponent);
 #pragma unroll

@@ -12,6 +12,7 @@
 #include "attention/backward_score.h"
 #include "attention/hopper_backward_keys_producer.h"
 #include "attention/hopper_backward_scores.h"
+#include "attention/hopper_bias_elements.h"
 #include "attention/hopper_store.h"
 #include "geometry/wgmma_descriptor.h"
 #include "pipeline/turns.h"
@@ -28,7 +29,7 @@ constexpr bool kFewRegisters = kConfig.softcap || kConfig.interval_mask || !kCon
 
 /// Where registers are scarce, opaque: or addresses would be computed before the loop and kept through it.
 __device__ __forceinline__ int thread_of_warpgroup() {
-  return static_cast<int>(kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup;
+  return static_cast<int>(kFewRegisters || kConfig.stored_bias ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup;
 }
 
 /// The consumer that sums dV (Side 0, from the tiles of ring 1) or dK (Side 1, of ring 0).
@@ -147,11 +148,11 @@ struct Consumer : trace::Pen<kConfig.trace> {
         lse[n] = terms_of(0, n);
         delta[n] = terms_of(1, n);
       }
-      apply_softmax<kConfig.softcap>({call.alpha, call.softcap}, score, gradient, [&](int, int n, int i) {
+      apply_softmax<kConfig.softcap>(score_scale<kConfig.stored_bias>(call), score, gradient, [&](int, int n, int i) {
         return i % 2 == 0 ? float2{lse[n].x, delta[n].x} : float2{lse[n].y, delta[n].y};
       });
     } else {
-      apply_hstu<!kConfig.bfloat16, false>(call.alpha, score, gradient);
+      apply_hstu<!kConfig.bfloat16, kConfig.stored_bias>(call.alpha, score, gradient);
       if (call.divisor_rows != nullptr) {
 #pragma unroll
         for (int n = 0; n < Blocks; ++n) {
@@ -176,11 +177,32 @@ struct Consumer : trace::Pen<kConfig.trace> {
     if constexpr (First + kBlocks < End) apply_scores<First + kBlocks, End>(s, dp, slot);
   }
 
+  template <int First = 0, int End = kQueries / 8>
   __device__ __forceinline__ static void hide(Values& x, uint32 hidden) {
 #pragma unroll
-    for (int i = 0; i < kQueries / 2; ++i) {
+    for (int i = 4 * First; i < 4 * End; ++i) {
       if ((hidden >> i & 1) != 0) x[i] = 0;
     }
+  }
+
+  /// Adds R to half of the scores, and hides what must not decide how the rest is computed. Whether it says of some
+  /// that they are invisible.
+  template <int First>
+  __device__ __forceinline__ bool add_bias(Values& s, const TransposedBias<Element, kQueries / 16>& r,
+                                           uint32& hidden) const {
+    const BiasedScale scale = biased_scale<kConfig.softmax>(params.backward.call);
+    const bool hides = r.add_to(&s[4 * First], scale, 4 * First, hidden);
+    if (!kConfig.softmax && __any_sync(kAllLanes, hidden != 0)) hide<First, First + kQueries / 16>(s, hidden);
+    return hides;
+  }
+  __device__ __forceinline__ void write_bias_gradient(int slot, const Values& ds) const {
+    RowsPart part = shared.bias_place(slot).gradient;
+    const int key = thread_of_warpgroup() / 32 * 16;
+    part.data += key * kBiasElementBytes;
+    part.columns -= key;
+    part.aligned = false;  // as the compiler knows then: from the registers
+    KeyRowsBias<Element, false, kQueries, 16>::write(0, part, reinterpret_cast<const float(&)[1][kQueries / 8][4]>(ds),
+                                                     params.backward.bias_factor);
   }
 
   /// float16: the power of two by which the warp's values are divided, since they may pass 65504 where the gradients do
@@ -269,6 +291,9 @@ struct Consumer : trace::Pen<kConfig.trace> {
     mark_step(Mark::product, BackwardKeysMarks::score_products, own.passed);
     ptx::wgmma_fence();
     issue_scores(s, dp, slot);
+    constexpr int kHalf = kQueries / 16;  // of the blocks of 8 queries
+    [[maybe_unused]] TransposedBias<Element, kHalf> r;
+    if constexpr (kConfig.stored_bias) r.read(shared.bias_place(slot).values, 0, thread_of_warpgroup());
     if constexpr (!kConfig.bfloat16) ptx::wgmma_wait_group<0>(s, dp);  // before the sums are touched
     if (has_other) await_other(other);
     mark_step(has_other ? Mark::product : Mark::idle, kProduct, other.passed);
@@ -278,14 +303,18 @@ struct Consumer : trace::Pen<kConfig.trace> {
     mark_step(Mark::scores);
     if ((own_flags & kQueryTileLast) != 0) release_residents();
 
-    const bool partial = (own_flags & kQueryTileMasked) != 0;
+    bool partial = (own_flags & kQueryTileMasked) != 0;
     uint32 hidden = 0;
     if (partial) {
       hidden = hidden_scores(params.backward.call, shared.item(item.slot()).work, shared.note(Side, slot).head,
                              shared.note(Side, slot).first_query);
-      if (!kConfig.softmax) hide(s, hidden);  // what is hidden must not decide how the rest is computed
+      if (!kConfig.softmax && !kConfig.stored_bias) hide(s, hidden);  // it must not decide how the rest is computed
     }
-    apply_scores<0, kQueries / 16>(s, dp, slot);
+    if constexpr (kConfig.stored_bias) {
+      partial |= add_bias<0>(s, r, hidden);
+      r.read(shared.bias_place(slot).values, kHalf, thread_of_warpgroup());
+    }
+    apply_scores<0, kHalf>(s, dp, slot);
     mark_step(has_other ? Mark::wait_product : Mark::idle, kProduct, other.passed);
     ptx::wgmma_wait_group<0>(sums);
     if (has_other) {
@@ -293,12 +322,14 @@ struct Consumer : trace::Pen<kConfig.trace> {
       pass(other_flags);
     }
     mark_step(Mark::scores);
-    apply_scores<kQueries / 16, kQueries / 8>(s, dp, slot);
+    if constexpr (kConfig.stored_bias) partial |= add_bias<kHalf>(s, r, hidden);
+    apply_scores<kHalf, 2 * kHalf>(s, dp, slot);
     release(shared.tiles[Side], own);
     if (partial) {
       hide(s, hidden);
       hide(dp, hidden);
     }
+    if constexpr (kConfig.bias_gradient) write_bias_gradient(slot, dp);
     Values& kept = Side == 0 ? s : dp;
     Values& handed = Side == 0 ? dp : s;
     const int of_kept = Side == 0 && kConfig.softmax ? 0 : fit(kept);  // softmax's P is at most 1
@@ -406,7 +437,8 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   if (threadIdx.x == 0) {
     constexpr int kWarps = kConsumers * kWarpgroup / 32;
     // Every thread arrives for itself: tools that look for races do not see what __syncwarp orders before an arrival.
-    shared.items.init(kConsumers * kWarpgroup + 2 * 32);  // the consumers and the loaders
+    // The consumers, the loaders, and who clears.
+    shared.items.init(kConsumers * kWarpgroup + (2 + kConfig.bias_gradient) * 32);
     for (int ring = 0; ring < 2; ++ring) {
       shared.residents[ring].init(kWarps);
       shared.tiles[ring].init(kWarps, 1 + 32);  // TMA, and the lanes' copies of the terms
@@ -424,7 +456,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
       trace::Pen<kConfig.trace> pen(params.sheet);
       pen.start_trace(kConsumers, lane == 0);
       hand_out_items<kKeys, true, BackwardKeysMarks::items>(pen, params.backward.call, params.counters, shared, lane,
-                                                            PrepareItem{params.backward.call});
+                                                            PrepareItem{params.backward});
       pen.finish_trace(kConsumers);
     } else if (warp == 1) {
       if (trace::played_quietly<kConfig.trace, Loader<0>>(params.sheet, params, shared, lane)) return;
@@ -438,6 +470,9 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
       loader.start_trace(kConsumers + 2, lane == 0);
       loader.run();
       loader.finish_trace(kConsumers + 2);
+    } else if constexpr (kConfig.bias_gradient) {
+      const Clearer clearer{params, shared, lane};
+      clearer.run();
     }
   } else {
     ptx::setmaxnreg_inc<232>();

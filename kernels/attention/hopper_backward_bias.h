@@ -10,6 +10,7 @@
 #include "attention/hopper_backward_bias_rows.h"
 #include "attention/hopper_backward_producer.h"
 #include "attention/hopper_backward_scores.h"
+#include "attention/hopper_bias_gradient.h"
 #include "ptx/fence.h"
 #include "ptx/ldmatrix.h"
 #include "ptx/math.h"
@@ -140,20 +141,6 @@ __device__ __forceinline__ void hide_masked(const BiasTile& tile, int first_key,
   });
 }
 
-/// gradient_rows: the part of a head's gradient that begins beside a query row and a key of the item; with all rows
-/// that the sequence has, also those past its used ones, and all that a packed row takes.
-__device__ __forceinline__ RowsPart gradient_part(const BiasCall& gradient, const Item& item, int head, int first_query,
-                                                  int first_key) {
-  BiasRows rows = bias_rows(gradient, item.work, head, item.packed_first, item.rows_of_bias, kBiasElementBytes);
-  const int first = -bias_row_of_query(gradient, item.work);
-  rows.first_row = first;
-  rows.end_row = first + item.rows_of_bias;
-  if (gradient.packed) rows.columns = static_cast<int>(packed_pitch(item.work, kBiasElementBytes));
-  RowsPart part = RowsPart::of(rows, 0, first_query, first_key, kBiasElementBytes);
-  part.aligned = false;  // as the compiler knows then
-  return part;
-}
-
 /// Where a panel of a tile lies in the gradient.
 struct GradientPlace {
   int column, row, head, sequence;
@@ -229,72 +216,6 @@ struct GradientStorer {
       shared.items.release(item_at);
     }
     if (lane == 0) ptx::bulk_wait_group<0>();
-  }
-};
-
-/// The warp that clears what of the gradient's columns of an item no query tile holds.
-struct Clearer {
-  const HopperBackwardParams& params;
-  const Shared& shared;
-  const int lane;
-
-  /// Rows [begin, end) of a head, counted as the gradient's. By ordinary stores: TMA's would keep the loads of tiles
-  /// waiting behind them.
-  __device__ __forceinline__ void clear(const Item& item, int head, int begin, int end) const {
-    const BiasCall& gradient = params.backward.bias_gradient;
-    const Work& work = item.work;
-    if constexpr (kConfig.gradient_rows) {
-      const RowsPart part = gradient_part(gradient, item, head, begin - bias_row_of_query(gradient, work),
-                                          static_cast<int>(work.first_row));
-      constexpr int kChunks = kKeys * kBiasElementBytes / geometry::kChunkBytes + 1;
-      const int row_bytes = geometry::min_of(part.columns, kKeys) * kBiasElementBytes;
-#pragma unroll 1
-      for (int i = lane; i < (end - begin) * kChunks; i += 32) clear_chunk(part, i / kChunks, i % kChunks, row_bytes);
-      return;
-    }
-    constexpr int kChunks = kKeys * 2 / geometry::kChunkBytes, kRowsAtOnce = 32 / kChunks;
-    const long long column = work.first_row + lane % kChunks * geometry::kChunkValues;
-    if (column >= gradient.num_columns) return;
-    int left = geometry::min_of(end, static_cast<int>(gradient.num_rows)) - (begin + lane / kChunks);
-    char* to =
-        static_cast<char*>(gradient.values) + 2 * (work.sequence * gradient.batch_stride + head * gradient.head_stride +
-                                                   (begin + lane / kChunks) * gradient.row_stride + column);
-    const long long step = 2 * kRowsAtOnce * gradient.row_stride;
-#pragma unroll 4
-    for (; left > 0; left -= kRowsAtOnce, to += step) __stcs(reinterpret_cast<uint4*>(to), uint4{0, 0, 0, 0});
-  }
-
-  __device__ __forceinline__ void clear(const Item& item) const {
-    const AttentionCall& call = params.backward.call;
-    const Work& work = item.work;
-    if (work.sequence >= call.sequences) return;  // rows that belong to nobody have no R
-    const int first = bias_row_of_query(params.backward.bias_gradient, work);
-    int rows = static_cast<int>(params.backward.bias_gradient.num_rows);
-    if constexpr (kConfig.gradient_rows) rows = item.rows_of_bias;
-    const auto walk = Masking::walk(call, item);
-    QueryTile tile = walk.next({-1, 0});
-#pragma unroll 1
-    for (int head = 0; head < call.heads_per_key_head; ++head) {
-      const int query_head = work.head * call.heads_per_key_head + head;
-      int done = 0;
-#pragma unroll 1
-      for (; tile.number >= 0 && tile.head == head; tile = walk.next(tile)) {
-        const int row = first + tile.number * kQueries;
-        if (done < row) clear(item, query_head, done, geometry::min_of(row, rows));
-        done = geometry::max_of(row + kQueries, done);
-      }
-      if (done < rows) clear(item, query_head, done, rows);
-    }
-  }
-
-  __device__ __forceinline__ void run() const {
-    for (ItemRing::Cursor at;; at.advance()) {
-      shared.items.wait_full(at);
-      const Item& item = shared.item(at.slot());
-      if (item.is_end) break;
-      clear(item);
-      shared.items.release(at);
-    }
   }
 };
 

@@ -9,22 +9,6 @@
 
 namespace warploom {
 
-constexpr int kBiasElementBytes = kConfig.bias_float32 ? 4 : 2;
-
-/// What an item says of rows of R and of its gradient, which lie alike. By a warp.
-__device__ __forceinline__ void place_bias(const AttentionCall& call, Item& item, int lane) {
-  if constexpr (!kConfig.bias_rows && !kConfig.gradient_rows) return;
-  long long before = 0;
-  if (call.bias.packed && item.work.sequence < call.sequences) {
-    before = packed_elements_before(call, item.work.sequence, kBiasElementBytes, lane, 32);
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) before += __shfl_xor_sync(kAllLanes, before, offset);
-  }
-  if (lane != 0) return;
-  item.packed_first = before;
-  item.rows_of_bias = rows_of_bias(call.bias, item.work, before, kBiasElementBytes);
-}
-
 /// Starts the copy of a tile's rows into a stage; rows that do not exist become 0. One warp, whose lanes' copies end
 /// apart. A copy may begin up to 14 bytes before the row, in the 16 bytes that hold its first value.
 __device__ __forceinline__ void copy_bias_rows(const Shared& shared, int stage, const RowsPart& part, int lane) {

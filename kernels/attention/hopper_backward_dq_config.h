@@ -16,6 +16,7 @@ struct HopperBackwardDqConfig {
   bool softmax = false;  ///< else HSTU
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
+  bool stored_bias = false;   ///< dense or packed, of q's type: each thread reads its elements from memory
   int consumers = 2;          ///< warpgroups of 64 query rows, 1 to 4
   int key_columns = 64;       ///< of a tile; a multiple of 16
   int stages = 2;             ///< of the K ring: 1, 2 or 4

@@ -4,6 +4,7 @@
 
 #include "attention/backward_config.h"
 #include "attention/hopper_backward_dq_config.h"
+#include "attention/hopper_bias_place.h"
 #include "attention/hopper_items.h"
 #include "attention/hopper_key_walk.h"
 #include "attention/hopper_tiles.h"
@@ -21,6 +22,7 @@ constexpr int kQueryRows = kConfig.consumers * kConsumerRows;
 constexpr int kKeys = kConfig.key_columns;
 constexpr int kKeyBlocks = kKeys / 8;
 constexpr int kDim = kConfig.head_dim, kValueDim = kConfig.value_dim;
+constexpr int kBiasElementBytes = 2;
 
 /// Registers a thread after setmaxnreg, by number of consumers: their sum over the CTA is what it got at launch. Where
 /// the products' operands in registers leave few, the producer, unless it reads lists of intervals, can do with less.
@@ -38,6 +40,10 @@ struct Item {
   int sequence, first_key, key_head;  // where K and V begin in their tensor maps
   bool is_end;                        // no item: everybody stops
   SeenColumns<kConfig.consumers> columns;
+  // stored_bias: where the sequence begins in a packed one, in elements, its rows, and the item's part of it.
+  long long packed_first;
+  int rows_of_bias;
+  RowsPart bias;
 };
 static_assert(sizeof(Item) <= kMap.item_bytes);
 
@@ -124,8 +130,16 @@ struct PrepareItem {
   const AttentionCall& call;
   __device__ __forceinline__ void operator()(Item& item, int lane) const {
     Masking::prepare(item);
+    if constexpr (kConfig.stored_bias) place_bias<kBiasElementBytes>(call, item, lane);
     if (lane != 0) return;
     const Work& work = item.work;
+    if constexpr (kConfig.stored_bias) {
+      const BiasRows rows =
+          bias_rows(call.bias, work, work.head, item.packed_first, item.rows_of_bias, kBiasElementBytes);
+      item.bias = RowsPart::of(rows, 0, work.first_row, 0, kBiasElementBytes);
+      const long long places = reinterpret_cast<long long>(item.bias.data) | item.bias.stride_bytes;
+      item.bias.aligned = places % (2 * kBiasElementBytes) == 0 && item.bias.columns % 2 == 0;  // BiasPairs
+    }
     item.sequence = call.cu_seqlens_q == nullptr ? work.sequence : 0;  // a jagged batch is one sequence of the maps
     item.first_key = static_cast<int>(work.tensor_k);
     item.key_head = work.head / call.heads_per_key_head;

@@ -16,6 +16,8 @@ struct HopperBackwardKeysConfig {
   bool softmax = false;  ///< else HSTU
   bool softcap = false;  ///< of softmax
   bool interval_mask = false;
+  bool stored_bias = false;                ///< dense or packed, of q's type: each thread reads its elements from memory
+  bool bias_gradient = false;              ///< and writes those of its gradient, nothing of which is broadcast
   int query_rows = 64;                     ///< of a tile; a multiple of 16 up to 64
   int stages = 2;                          ///< of the Q ring and of the dO ring: 2 to 4
   trace::Level trace = trace::Level::off;  ///< which marks of pipeline/trace.h record
@@ -55,6 +57,7 @@ struct HopperBackwardKeysSharedMap {
   int exponents = 0;  ///< float16: one int a warp of a consumer, of what it hands on
   int barriers = 0;   ///< full and empty: items, K, V, Q, dO; then the loader's request for an item
   int notes = 0;      ///< a QueryTilePlace a stage of Q, then of dO
+  int biases = 0;     ///< stored_bias: a BiasPlace a stage of Q
   int items = 0;      ///< kSlots, item_bytes each
   int key_bytes = 0;  ///< of one tile
   int value_bytes = 0;
@@ -65,6 +68,7 @@ struct HopperBackwardKeysSharedMap {
   int bytes = 0;
   static constexpr int item_slots = 4;
   static constexpr int item_bytes = 192;
+  static constexpr int bias_place_bytes = 64;
 };
 
 WARPLOOM_HD constexpr HopperBackwardKeysSharedMap shared_map(const HopperBackwardKeysConfig& config) {
@@ -84,7 +88,8 @@ WARPLOOM_HD constexpr HopperBackwardKeysSharedMap shared_map(const HopperBackwar
   map.exponents = map.items + map.item_slots * map.item_bytes;
   map.barriers = map.exponents + 2 * 4 * static_cast<int>(sizeof(int));
   map.notes = map.barriers + 2 * 8 * (map.item_slots + 2 + 2 * config.stages) + 8;
-  map.bytes = map.notes + 2 * config.stages * static_cast<int>(sizeof(QueryTilePlace));
+  map.biases = map.notes + 2 * config.stages * static_cast<int>(sizeof(QueryTilePlace));
+  map.bytes = map.biases + (config.stored_bias ? config.stages * map.bias_place_bytes : 0);
   return map;
 }
 

@@ -3,14 +3,25 @@
 #pragma once
 
 #include "attention/hopper_backward_keys_shared.h"
+#include "attention/hopper_bias_gradient.h"
+#include "attention/hopper_bias_place.h"
 #include "tile/tma_tile.h"
 
 namespace warploom {
 
 /// The rest of an item.
 struct PrepareItem {
-  const AttentionCall& call;
+  const BackwardParams& backward;
+  /// A dense bias's gradient may have columns past the keys.
+  __device__ __forceinline__ long long end(const Work& work) const {
+    if (!kConfig.bias_gradient || backward.bias_gradient.packed || work.sequence >= backward.call.sequences) {
+      return work.slot_k;
+    }
+    return max(work.slot_k, backward.bias_gradient.num_columns);
+  }
   __device__ __forceinline__ void operator()(Item& item, int lane) const {
+    const AttentionCall& call = backward.call;
+    if constexpr (kConfig.stored_bias) place_bias<kBiasElementBytes>(call, item, lane);
     if (lane != 0) return;
     const Work& work = item.work;
     item.sequence = call.cu_seqlens_q == nullptr ? work.sequence : 0;  // a jagged batch is one sequence of the maps
@@ -44,6 +55,18 @@ struct Loader : trace::Pen<kConfig.trace> {
       } else if (p.call.divisor_rows != nullptr) {
         ptx::cp_async_small<4>(to, p.call.divisor_rows + work.first_q + first + row, row < rows);
       }
+    }
+  }
+
+  /// Where the consumers find a tile's part of a bias. One lane.
+  __device__ __forceinline__ void place_tile_bias(const Item& item, int head, int first_query, int first_key) const {
+    const BackwardParams& p = params.backward;
+    BiasPlace& place = shared.bias_place(tile_at.slot());
+    const BiasRows rows =
+        bias_rows(p.call.bias, item.work, head, item.packed_first, item.rows_of_bias, kBiasElementBytes);
+    place.values = RowsPart::of(rows, 0, first_query, first_key, kBiasElementBytes);
+    if constexpr (kConfig.bias_gradient) {
+      place.gradient = gradient_part(p.bias_gradient, item, head, first_query, first_key);
     }
   }
 
@@ -90,6 +113,7 @@ struct Loader : trace::Pen<kConfig.trace> {
         note.first_query = first;
         note.head = head;
         note.rows = rows;
+        if constexpr (kConfig.stored_bias && Side == 0) place_tile_bias(item, head, first, first_key);
         note.flags = kQueryTileSeen | (whole ? 0 : kQueryTileMasked) | (next.number < 0 ? kQueryTileLast : 0);
         ring.expect(tile_at, kTileBytes);
         tile::tma_load_rows<kQueries, kDim>(Side == 0 ? &params.query : &params.dout, shared.tile(Side, tile_at.slot()),

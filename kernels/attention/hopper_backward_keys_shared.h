@@ -2,6 +2,7 @@
 // the CTA's shared memory, and the mask from the side of the keys.
 #pragma once
 
+#include "attention/bias_rows.h"
 #include "attention/hopper_backward_keys_config.h"
 #include "attention/hopper_items.h"
 #include "attention/hopper_key_masking.h"
@@ -28,8 +29,18 @@ struct Item {
   int sequence, first_query, first_key;  // where Q and K begin in their tensor maps
   bool is_end;                           // no item: everybody stops
   geometry::Ranges queries;              // sequence masks: the query rows that see a key
+  long long packed_first;                // stored_bias: where the sequence begins in a packed one, in elements,
+  int rows_of_bias;                      // and its rows
 };
 static_assert(sizeof(Item) <= kMap.item_bytes);
+
+constexpr int kBiasElementBytes = 2;
+constexpr bool kGradientRows = true;
+/// Where a query tile's part of a stored bias and of its gradient lie, from the item's first key on.
+struct BiasPlace {
+  RowsPart values, gradient;
+};
+static_assert(sizeof(BiasPlace) <= kMap.bias_place_bytes && kMap.biases % 8 == 0);
 
 using ItemRing = pipeline::MbarrierRing<kMap.item_slots>;
 using ResidentRing = pipeline::MbarrierRing<1>;
@@ -59,6 +70,9 @@ struct Shared {
   }
   __device__ __forceinline__ volatile QueryTilePlace& note(int side, int stage) const {
     return reinterpret_cast<volatile QueryTilePlace*>(bytes + kMap.notes)[side * kConfig.stages + stage];
+  }
+  __device__ __forceinline__ BiasPlace& bias_place(int stage) const {
+    return *reinterpret_cast<BiasPlace*>(bytes + kMap.biases + stage * kMap.bias_place_bytes);
   }
   /// One float a row: softmax's lse (side 0) or delta (side 1); HSTU's divisor.
   __device__ __forceinline__ uint32 terms(int side, int stage) const {

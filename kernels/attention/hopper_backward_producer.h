@@ -12,6 +12,7 @@
 #include "attention/hopper_backward_bias_rows.h"
 #include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
+#include "attention/hopper_bias_place.h"
 #include "ptx/fence.h"
 #include "ptx/grid_dependency.h"
 #include "ptx/registers.h"
@@ -107,7 +108,9 @@ struct Scheduler : trace::Pen<kConfig.trace> {
 
   /// Hands on the item in `at`, whose `work` is there, and waits until the loader has come to it.
   __device__ __forceinline__ void pass_on() {
-    place_bias(params.backward.call, shared.item(at.slot()), lane);
+    if constexpr (kConfig.bias_rows || kGradientRows) {
+      place_bias<kBiasElementBytes>(params.backward.call, shared.item(at.slot()), lane);
+    }
     if (ptx::lane_id() == 0) {  // asked for again: registers
       Item& item = shared.item(at.slot());
       Masking::prepare(item);

@@ -26,6 +26,8 @@ constexpr int kQueries = kConfig.query_rows;
 constexpr int kDepth = (kConfig.head_dim + 15) / 16;        // k16 of S
 constexpr int kValueDepth = (kConfig.value_dim + 15) / 16;  // k16 of dP
 constexpr int kRowBytes = geometry::kPanelRowBytes;
+constexpr int kBiasElementBytes = kConfig.bias_float32 ? 4 : 2;
+constexpr bool kGradientRows = kConfig.gradient_rows;
 
 /// What the scheduler hands to the loader and the consumers.
 struct Item {

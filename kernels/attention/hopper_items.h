@@ -22,8 +22,9 @@ struct TakesAlone {
 /// The scheduler warp. Shared has `items` (a ring), `item(slot)` (with `work` and `is_end`) and `request`, a barrier at
 /// which a loader says that it has come to the last item: an item taken earlier is one that an idle CTA cannot have.
 /// OfKeys: items are tiles of TileRows keys, else of queries. prepare(item, lane): the rest of an item whose work is
-/// there. The end is an item by itself. Items: the ring's number in the pen's marks. take: the numbers of the first
-/// item and of the next ones; counters[0] counts the taken ones.
+/// there; prepare.end(work), where there is one: the rows to take items for. The end is an item by itself. Items: the
+/// ring's number in the pen's marks. take: the numbers of the first item and of the next ones; counters[0] counts the
+/// taken ones.
 template <int TileRows, bool OfKeys, int Items, typename Pen, typename Shared, typename Prepare,
           typename Take = TakesAlone>
 __device__ __forceinline__ void hand_out_items(const Pen& pen, const AttentionCall& call, unsigned* counters,
@@ -39,7 +40,11 @@ __device__ __forceinline__ void hand_out_items(const Pen& pen, const AttentionCa
     __syncwarp();
     for (;;) {
       const Work& work = shared.item(at.slot()).work;
-      if (work.first_row >= (OfKeys ? work.slot_k : work.slot_q)) break;
+      if constexpr (requires { prepare.end(work); }) {
+        if (work.first_row >= prepare.end(work)) break;
+      } else {
+        if (work.first_row >= (OfKeys ? work.slot_k : work.slot_q)) break;
+      }
       prepare(shared.item(at.slot()), lane);
       __syncwarp();
       if (lane == 0) {

@@ -9,6 +9,16 @@
 
 namespace warploom {
 
+/// The query tiles of an item one after the other, as KeyMasking finds them. All lanes of a warp.
+template <typename Masking, typename Item>
+struct KeyMaskingWalk {
+  const AttentionCall& call;
+  const Item& item;
+  __device__ __forceinline__ QueryTile next(QueryTile tile) const {
+    return Masking::next(call, item, tile, static_cast<int>(threadIdx.x) % 32);
+  }
+};
+
 /// Items of ItemKeys keys, tiles of Queries rows. Item has `work` and, for sequence masks, `queries`. All lanes of a
 /// warp.
 template <bool Intervals, int ItemKeys, int Queries>
@@ -17,6 +27,10 @@ struct KeyMasking {
   static __device__ __forceinline__ void prepare(Item& item) {
     const int first = static_cast<int>(item.work.first_row);
     item.queries = seeing_any(item.work.mask, {first, first + ItemKeys});
+  }
+  template <typename Item>
+  static __device__ __forceinline__ KeyMaskingWalk<KeyMasking, Item> walk(const AttentionCall& call, const Item& item) {
+    return {call, item};
   }
   /// The tile after `tile`; {-1, 0} stands before the first one.
   template <typename Item>
@@ -38,6 +52,10 @@ template <int ItemKeys, int Queries>
 struct KeyMasking<true, ItemKeys, Queries> {
   template <typename Item>
   static __device__ __forceinline__ void prepare(Item&) {}
+  template <typename Item>
+  static __device__ __forceinline__ KeyMaskingWalk<KeyMasking, Item> walk(const AttentionCall& call, const Item& item) {
+    return {call, item};
+  }
   static __device__ __forceinline__ IntervalRow row(const AttentionCall& call, const Work& work, int head, int query) {
     return {{call.intervals + head * call.interval_head_stride + (work.first_q + query) * 2 * call.num_intervals,
              call.num_intervals, work.mask.seqlen_k}};

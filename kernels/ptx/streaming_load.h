@@ -32,4 +32,28 @@ WARPLOOM_LOAD_16(load_constant_16, "ld.global.nc.v4.u32")
 
 #undef WARPLOOM_LOAD_16
 
+/// Through L1: two or four bytes of a line of which other lanes, or later loads, take the rest.
+__device__ __forceinline__ uint32 load_constant_2(const void* global, bool valid) {
+  unsigned short v;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %2, 0;\n"
+      "mov.b16 %0, 0;\n"
+      "@p ld.global.nc.u16 %0, [%1];\n}"
+      : "=&h"(v)
+      : "l"(global), "r"(static_cast<uint32>(valid)));
+  return v;
+}
+__device__ __forceinline__ uint32 load_constant_4(const void* global, bool valid) {
+  uint32 v;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %2, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "@p ld.global.nc.u32 %0, [%1];\n}"
+      : "=&r"(v)
+      : "l"(global), "r"(static_cast<uint32>(valid)));
+  return v;
+}
+
 }  // namespace warploom::ptx

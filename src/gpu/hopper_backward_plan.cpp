@@ -100,6 +100,7 @@ bool would_spill(const HopperBackwardConfig& c) {
 /// Whether the kernel can add the call's bias and write its gradient. (A softcap beside it would spill.)
 bool serves_bias(const warploom_attention& call) {
   if (call.bias.kind == WARPLOOM_NO_BIAS) return true;
+  if (takes_two_kernels(call)) return true;  // as two_kernels_serve says
   if (call.bias.kind == WARPLOOM_BUCKETED_BIAS) return serves_tables(call);
   if (!has_stored_bias(call) || (call.op == WARPLOOM_SOFTMAX && call.softcap != 0)) return false;
   const HopperBackwardConfig config = hopper_backward_config_of(call);
@@ -304,6 +305,20 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                         "some calls with a bias take mma.sync");
 }
 
+/// The maps of a stored bias and of its gradient, as far as there are any.
+Status add_bias_maps(const warploom_attention& call, const Driver* cuda, int query_rows, HopperBackwardParams& params) {
+  if (!has_stored_bias(call)) return {};
+  if (has_bias_map(call)) {
+    if (Status status = encode_map(cuda, "bias", bias_map(call, query_rows), bias_tensor(call.bias), params.bias);
+        !status.ok()) {
+      return status;
+    }
+  }
+  if (bias_gradient_by(call) != BiasGradientBy::main_kernel || !has_gradient_map(call)) return {};
+  return encode_map(cuda, "bias gradient", bias_gradient_map(call, query_rows), bias_gradient_tensor(call.bias),
+                    params.bias_gradient);
+}
+
 }  // namespace
 
 const KernelFamily kHopperBackward = {"attention_backward (wgmma, TMA)",
@@ -448,16 +463,7 @@ Status start_hopper_backward(const warploom_attention& call, const Driver* cuda,
                          Map{"v", key_map(call, call.v, call.value_dim, key_rows), call.v, params.value}}) {
     if (Status status = encode_map(cuda, map.name, map.shape, map.tensor, map.target); !status.ok()) return status;
   }
-  if (!has_stored_bias(call)) return {};
-  if (has_bias_map(call)) {
-    if (Status status = encode_map(cuda, "bias", bias_map(call, query_rows), bias_tensor(call.bias), params.bias);
-        !status.ok()) {
-      return status;
-    }
-  }
-  if (bias_gradient_by(call) != BiasGradientBy::main_kernel || !has_gradient_map(call)) return {};
-  return encode_map(cuda, "bias gradient", bias_gradient_map(call, query_rows), bias_gradient_tensor(call.bias),
-                    params.bias_gradient);
+  return {};
 }
 
 geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, const DeviceInfo& device) {
@@ -546,7 +552,9 @@ Status plan_hopper_backward(const warploom_attention& call, const DeviceInfo& de
       !status.ok()) {
     return status;
   }
-  geometry::Schedule& schedule = launch.params_as<HopperBackwardParams>().backward.call.schedule;
+  HopperBackwardParams& params = launch.params_as<HopperBackwardParams>();
+  if (Status status = add_bias_maps(call, cuda, config.query_rows, params); !status.ok()) return status;
+  geometry::Schedule& schedule = params.backward.call.schedule;
   schedule = key_schedule(call, config.key_rows, device);
   if (Status status = check_grid(schedule.items(), config.key_rows); !status.ok()) return status;
   launch.ctas = std::min<long long>(schedule.items(), device.sm_count);

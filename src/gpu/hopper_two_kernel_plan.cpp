@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/backward_around.h"
+#include "gpu/backward_bias_plan.h"
 #include "gpu/device_call.h"
 #include "gpu/hopper_backward_plan.h"
 #include "gpu/hopper_forward_plan.h"
@@ -17,10 +18,12 @@ namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int kConsumerRows = 64;
 constexpr int kWarpgroupThreads = 128;
+/// Stored biases, dense or packed, of q's type beside wide heads in bfloat16.
+constexpr bool kTakesBiases = true;
 
 /// One row of a tile table, for heads up to max_dim wide. Measured on an H200 (docs/performance-log.md).
 struct KeysTile {
-  static constexpr bool intervals = true;
+  static constexpr bool intervals = true, biases = true;
   int max_dim;
   int query_rows, stages;
 };
@@ -32,20 +35,21 @@ constexpr std::array kKeysTiles = {
 struct DqTile {
   int max_dim;
   bool intervals;  ///< also under an interval mask, whose lists take registers
+  bool biases;     ///< also beside a stored bias, whose elements do
   int consumers, key_columns, stages, value_stages;
   bool turns, sums_at_once;
 };
 constexpr std::array kDqTiles = {
-    DqTile{64, true, 2, 128, 2, 2, true, false},  DqTile{128, true, 2, 96, 2, 2, true, false},
-    DqTile{192, false, 2, 80, 2, 2, true, false}, DqTile{256, false, 2, 64, 2, 1, true, true},
-    DqTile{256, true, 2, 48, 2, 2, true, true},
+    DqTile{64, true, false, 2, 128, 2, 2, true, false},  DqTile{128, true, false, 2, 96, 2, 2, true, false},
+    DqTile{192, false, false, 2, 80, 2, 2, true, false}, DqTile{192, false, true, 2, 64, 2, 2, true, false},
+    DqTile{256, false, false, 2, 64, 2, 1, true, true},  DqTile{256, true, true, 2, 48, 2, 2, true, true},
 };
 
 template <typename Table, typename Config>
 const auto& tile_of(const Table& tiles, const Config& config) {
   const int wider = std::max(config.head_dim, config.value_dim);
   return *std::find_if(tiles.begin(), tiles.end(), [&](const auto& tile) {
-    return wider <= tile.max_dim && (tile.intervals || !config.interval_mask);
+    return wider <= tile.max_dim && (tile.intervals || !config.interval_mask) && (tile.biases || !config.stored_bias);
   });
 }
 
@@ -60,6 +64,7 @@ Config config_of(const warploom_attention& call) {
   config.softmax = known.softmax;
   config.softcap = known.softcap;
   config.interval_mask = known.interval_mask;
+  config.stored_bias = known.stored_bias;
   return config;
 }
 
@@ -67,7 +72,7 @@ template <typename Config>
 std::string members_of(const Config& c) {
   return message(".head_dim = ", c.head_dim, ", .value_dim = ", c.value_dim, ", .bfloat16 = ", truth(c.bfloat16),
                  ", .softmax = ", truth(c.softmax), ", .softcap = ", truth(c.softcap),
-                 ", .interval_mask = ", truth(c.interval_mask));
+                 ", .interval_mask = ", truth(c.interval_mask), ", .stored_bias = ", truth(c.stored_bias));
 }
 
 template <typename Config>
@@ -117,6 +122,12 @@ void list_variants(const Table& tiles, Add add) {
                                     : !other.softcap && (narrow || other.bfloat16 || !other.interval_mask);
         if (served) add(other);
       }
+      if (dim <= kMaxOnePassDim || dim != end_of_row) continue;
+      Config biased = plain;
+      biased.stored_bias = true;
+      add(biased);
+      biased.interval_mask = true;
+      if (dim == kMaxHeadDim) add(biased);
     }
   }
 }
@@ -124,25 +135,35 @@ void list_variants(const Table& tiles, Add add) {
 // --- dK and dV ---------------------------------------------------------------------------------------------------
 
 ConfigKey key_of(const HopperBackwardKeysConfig& c) {
-  return {c.head_dim,   c.value_dim, c.bfloat16,
-          c.softmax,    c.softcap,   c.interval_mask,
-          c.query_rows, c.stages,    static_cast<int>(c.trace)};
+  return {c.head_dim,
+          c.value_dim,
+          c.bfloat16,
+          c.softmax,
+          c.softcap,
+          c.interval_mask,
+          c.stored_bias,
+          c.bias_gradient,
+          c.query_rows,
+          c.stages,
+          static_cast<int>(c.trace)};
 }
 
 KernelRequest keys_request(const ConfigKey& key, const Architecture& architecture) {
   const HopperBackwardKeysConfig c = hopper_keys_config(key);
-  return request_for(
-      "attention/attention_backward_keys_hopper.cu", "attention_backward_keys_hopper", "hopper_backward_keys_config.h",
-      "HopperBackwardKeysConfig",
-      message(members_of(c), ", .query_rows = ", c.query_rows, ", .stages = ", c.stages, trace_member(c)),
-      architecture);
+  return request_for("attention/attention_backward_keys_hopper.cu", "attention_backward_keys_hopper",
+                     "hopper_backward_keys_config.h", "HopperBackwardKeysConfig",
+                     message(members_of(c), ", .bias_gradient = ", truth(c.bias_gradient),
+                             ", .query_rows = ", c.query_rows, ", .stages = ", c.stages, trace_member(c)),
+                     architecture);
 }
 
 KernelVariant keys_variant(const ConfigKey& key) {
   const HopperBackwardKeysConfig c = hopper_keys_config(key);
   return backward_variant_of(kHopperBackwardKeys, key,
-                             score_name(c.softmax, c.softcap) + " backward keys hopper" + traced_name(c), c.head_dim,
-                             c.value_dim, c.bfloat16, c.interval_mask);
+                             score_name(c.softmax, c.softcap) + " backward keys hopper" +
+                                 (c.stored_bias ? " bias" : "") + (c.bias_gradient ? " with gradient" : "") +
+                                 traced_name(c),
+                             c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> keys_variants(const DeviceInfo& device, bool /*whole_table*/) {
@@ -150,7 +171,9 @@ std::vector<KernelVariant> keys_variants(const DeviceInfo& device, bool /*whole_
   if (device.major != 9) return result;
   list_variants<HopperBackwardKeysConfig>(kKeysTiles, [&](const HopperBackwardKeysConfig& wanted) {
     if (wanted.head_dim <= kMaxOnePassDim) return;  // the one-pass kernel without its dQ
-    result.push_back(keys_variant(key_of(choose_hopper_keys_config(wanted))));
+    HopperBackwardKeysConfig config = choose_hopper_keys_config(wanted);
+    config.bias_gradient = config.stored_bias;  // without it there is less to do
+    result.push_back(keys_variant(key_of(config)));
   });
   return result;
 }
@@ -165,13 +188,9 @@ constexpr TraceHooks kKeysTrace = {"keys", [](const ConfigKey&) { return kBackwa
 // --- dQ ----------------------------------------------------------------------------------------------------------
 
 ConfigKey key_of(const HopperBackwardDqConfig& c) {
-  return {c.head_dim,     c.value_dim,
-          c.bfloat16,     c.softmax,
-          c.softcap,      c.interval_mask,
-          c.consumers,    c.key_columns,
-          c.stages,       c.value_stages,
-          c.turns,        c.sums_at_once,
-          c.scaled_query, static_cast<int>(c.trace)};
+  return {c.head_dim,      c.value_dim,   c.bfloat16,     c.softmax,      c.softcap,
+          c.interval_mask, c.stored_bias, c.consumers,    c.key_columns,  c.stages,
+          c.value_stages,  c.turns,       c.sums_at_once, c.scaled_query, static_cast<int>(c.trace)};
 }
 
 KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture) {
@@ -187,9 +206,10 @@ KernelRequest dq_request(const ConfigKey& key, const Architecture& architecture)
 
 KernelVariant dq_variant(const ConfigKey& key) {
   const HopperBackwardDqConfig c = hopper_dq_config(key);
-  return backward_variant_of(kHopperBackwardDq, key,
-                             score_name(c.softmax, c.softcap) + " backward dq hopper" + traced_name(c), c.head_dim,
-                             c.value_dim, c.bfloat16, c.interval_mask);
+  return backward_variant_of(
+      kHopperBackwardDq, key,
+      score_name(c.softmax, c.softcap) + " backward dq hopper" + (c.stored_bias ? " bias" : "") + traced_name(c),
+      c.head_dim, c.value_dim, c.bfloat16, c.interval_mask);
 }
 
 std::vector<KernelVariant> dq_variants(const DeviceInfo& device, bool /*whole_table*/) {
@@ -232,7 +252,9 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                     {"value_dim", dq.value_dim},
                     {"dtype", dq.bfloat16 ? "bfloat16" : "float16"},
                     {"score", score_name(dq.softmax, dq.softcap)},
-                    {"mask", dq.interval_mask ? "intervals" : "sequence"}};
+                    {"mask", dq.interval_mask ? "intervals" : "sequence"},
+                    {"bias", dq.stored_bias ? "stored, read by each thread" : "none"}};
+  if (dq.stored_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
   if (keys_launch.family == &kHopperBackwardKeys) {
     const HopperBackwardKeysConfig keys = hopper_keys_config(keys_launch.config);
     json["keys"] = {{"key_rows", kBackwardKeyRows}, {"query_rows", keys.query_rows}, {"stages", keys.stages}};
@@ -285,6 +307,7 @@ Status add_keys(const warploom_attention& call, const DeviceInfo& device, const 
     launch->shared_bytes = shared_map(config).bytes;
   } else {
     HopperBackwardKeysConfig config = choose_hopper_keys_config(config_of<HopperBackwardKeysConfig>(call));
+    config.bias_gradient = bias_gradient_by(call) == BiasGradientBy::main_kernel;
     query_rows = config.query_rows;
     launch = &plan.add_launch(kHopperBackwardKeys, key_of(config));
     launch->threads = 3 * kWarpgroupThreads;  // two consumers, the producer
@@ -293,7 +316,9 @@ Status add_keys(const warploom_attention& call, const DeviceInfo& device, const 
   if (Status status = start_hopper_backward(call, cuda, common, query_rows, key_rows, *launch); !status.ok()) {
     return status;
   }
-  return set_schedule(key_schedule(call, key_rows, device), key_rows, call.total_k > 0, device, *launch);
+  // A bias's gradient is there, and 0, even where no key is.
+  const bool has_rows = call.total_k > 0 || bias_gradient_by(call) == BiasGradientBy::main_kernel;
+  return set_schedule(key_schedule(call, key_rows, device), key_rows, has_rows, device, *launch);
 }
 
 Status add_dq(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
@@ -347,18 +372,33 @@ HopperBackwardDqConfig choose_hopper_dq_config(const HopperBackwardDqConfig& wan
 }
 
 HopperBackwardKeysConfig hopper_keys_config(const ConfigKey& key) {
-  return {key[0],      key[1],      key[2] != 0,
-          key[3] != 0, key[4] != 0, key[5] != 0,
-          key[6],      key[7],      static_cast<trace::Level>(key[8])};
+  return {key[0],
+          key[1],
+          key[2] != 0,
+          key[3] != 0,
+          key[4] != 0,
+          key[5] != 0,
+          key[6] != 0,
+          key[7] != 0,
+          key[8],
+          key[9],
+          static_cast<trace::Level>(key[10])};
 }
 
 HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key) {
-  return {key[0], key[1], key[2] != 0, key[3] != 0,  key[4] != 0,  key[5] != 0,  key[6],
-          key[7], key[8], key[9],      key[10] != 0, key[11] != 0, key[12] != 0, static_cast<trace::Level>(key[13])};
+  return {key[0],      key[1],       key[2] != 0,  key[3] != 0,  key[4] != 0,
+          key[5] != 0, key[6] != 0,  key[7],       key[8],       key[9],
+          key[10],     key[11] != 0, key[12] != 0, key[13] != 0, static_cast<trace::Level>(key[14])};
 }
 
 bool two_kernels_serve(const warploom_attention& call) {
-  if (call.bias.kind != WARPLOOM_NO_BIAS) return false;
+  if (call.bias.kind != WARPLOOM_NO_BIAS) {
+    // (Of narrow heads the kernel for dQ has no form with a bias.)
+    const bool stored = call.bias.kind == WARPLOOM_DENSE_BIAS || call.bias.kind == WARPLOOM_PACKED_BIAS;
+    return kTakesBiases && stored && std::max(call.head_dim, call.value_dim) > kMaxOnePassDim &&
+           call.dtype == WARPLOOM_BFLOAT16 && call.bias.dtype == call.dtype &&
+           (call.op != WARPLOOM_SOFTMAX || call.softcap == 0);
+  }
   if (std::max(call.head_dim, call.value_dim) <= kMaxOnePassDim) return true;
   // With lists of intervals, the softcap and HSTU's exponents would spill.
   if (call.op == WARPLOOM_SOFTMAX) return call.softcap == 0 || !has_interval_mask(call);
@@ -371,9 +411,13 @@ bool takes_two_kernels(const warploom_attention& call) {
 
 Status plan_hopper_two_kernels(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,
                                GpuPlan& plan) {
-  const BackwardParams common = backward_params(call);
+  BackwardParams common = backward_params(call);
+  if (Status status = fill_bias_gradient(call, device, common); !status.ok()) return status;
   if (call.op == WARPLOOM_SOFTMAX) {
     if (Status status = add_row_terms(call, common, plan); !status.ok()) return status;
+  }
+  if (bias_gradient_by(call) == BiasGradientBy::sums) {
+    if (Status status = add_bias_sums(call, device, common, plan); !status.ok()) return status;
   }
   if (Status status = add_keys(call, device, cuda, common, plan); !status.ok()) return status;
   if (Status status = add_dq(call, device, cuda, common, plan); !status.ok()) return status;
