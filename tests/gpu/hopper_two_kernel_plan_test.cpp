@@ -10,6 +10,7 @@
 #include <string>
 
 #include "gpu/backward_around.h"
+#include "gpu/backward_bias_plan.h"
 #include "gpu/choose_plan.h"
 #include "gpu/hopper_backward_plan.h"
 #include "plan_calls.h"
@@ -74,13 +75,43 @@ TEST(HopperTwoKernelPlan, TakesWideHeadsAndDeterministicCalls) {
   EXPECT_TRUE(has(families_of(call), kHopperBackwardDq));
 }
 
+TEST(HopperTwoKernelPlan, TakesStoredBiasesOfWideHeads) {
+  const auto families = [](auto change) {
+    warploom_attention call = call_of(4, 100, 2, 256);
+    give_dense_bias(call, 1024);
+    change(call);
+    return families_of(call);
+  };
+  const Families both = {&kHopperBackwardKeys, &kHopperBackwardDq};
+  EXPECT_EQ(families([](auto&) {}), both);
+  EXPECT_EQ(families([](auto& c) { c.bias.row_stride = 1025; }), both) << "read by the element";
+  EXPECT_EQ(families([](auto& c) { c.bias.kind = WARPLOOM_PACKED_BIAS; }), both);
+  EXPECT_EQ(families([](auto& c) { c.flags |= WARPLOOM_DETERMINISTIC; }), both);
+  EXPECT_TRUE(has(families([](auto& c) { c.bias.heads = c.bias.batch = 1; }), kMmaBackwardBias)) << "broadcast";
+  EXPECT_FALSE(has(families([](auto& c) { c.bias.dtype = WARPLOOM_FLOAT32; }), kHopperBackwardDq));
+  EXPECT_FALSE(has(families([](auto& c) { c.dtype = c.bias.dtype = WARPLOOM_FLOAT16; }), kHopperBackwardDq));
+  const auto narrow = [](auto& c) { c.head_dim = c.value_dim = 128, c.flags |= WARPLOOM_DETERMINISTIC; };
+  EXPECT_FALSE(has(families(narrow), kHopperBackwardDq));
+
+  const auto plan = [] {
+    warploom_attention call = call_of(4, 100, 2, 256);
+    give_dense_bias(call, 1024);
+    return plan_of(call);
+  }();
+  const HopperBackwardKeysConfig keys = hopper_keys_config(plan->launches[0].config);
+  EXPECT_TRUE(keys.stored_bias && keys.bias_gradient);
+  EXPECT_TRUE(hopper_dq_config(plan->launches[1].config).stored_bias);
+}
+
 TEST(HopperTwoKernelPlan, EveryPairOfHeadDimensionsFits) {
   const int shared_bytes = device_of("sm_90a").shared_bytes_per_block;
   for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
     for (int value_dim = 8; value_dim <= 256; value_dim += 8) {
-      for (const bool interval_mask : {false, true}) {
-        const auto keys =
-            choose_hopper_keys_config({.head_dim = head_dim, .value_dim = value_dim, .interval_mask = interval_mask});
+      for (const int bits : {0, 1, 2, 3}) {
+        const bool interval_mask = (bits & 1) != 0;
+        const bool stored_bias = (bits & 2) != 0 && std::max(head_dim, value_dim) > kMaxOnePassDim;
+        const auto keys = choose_hopper_keys_config(
+            {.head_dim = head_dim, .value_dim = value_dim, .interval_mask = interval_mask, .stored_bias = stored_bias});
         EXPECT_LE(shared_map(keys).bytes, shared_bytes);
         const HopperBackwardKeysSharedMap keys_map = shared_map(keys);
         for (const int tile : {keys_map.value, keys_map.query, keys_map.dout}) {
@@ -89,11 +120,12 @@ TEST(HopperTwoKernelPlan, EveryPairOfHeadDimensionsFits) {
         EXPECT_EQ(keys_map.query_bytes % 1024, 0) << "so is a stage's";
         EXPECT_EQ(keys_map.dout_bytes % 1024, 0);
         EXPECT_EQ(keys_map.barriers % 8, 0);
+        EXPECT_EQ(keys_map.biases % 8, 0);
         EXPECT_EQ(keys.query_rows % 16, 0);
         EXPECT_LE(keys.query_rows, 64) << "a thread's hidden scores are the bits of one word";
         EXPECT_GE(keys.stages, 2) << "a pending product holds a slot";
-        const auto dq =
-            choose_hopper_dq_config({.head_dim = head_dim, .value_dim = value_dim, .interval_mask = interval_mask});
+        const auto dq = choose_hopper_dq_config(
+            {.head_dim = head_dim, .value_dim = value_dim, .interval_mask = interval_mask, .stored_bias = stored_bias});
         EXPECT_LE(shared_map(dq).bytes, shared_bytes);
         const HopperBackwardDqSharedMap dq_map = shared_map(dq);
         for (const int tile : {dq_map.dout, dq_map.key, dq_map.value}) {
