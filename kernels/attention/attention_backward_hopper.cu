@@ -388,6 +388,10 @@ struct Consumer : trace::Pen<kConfig.trace> {
     } else {
       free_barrier_arrive(at.slot());
       at.advance();
+      if constexpr (kConfig.bias_gradient) {
+        const Clearer clearer{params, shared, static_cast<int>(threadIdx.x) % 32};
+        clearer.clear_unseen(shared.item(item_at.slot()), 1 + static_cast<int>(threadIdx.x) / 32);
+      }
     }
     mark(Mark::epilogue, BackwardMarks::items, item_at.passed);
     store_gradients(is_seen);

@@ -177,24 +177,13 @@ struct Consumer : trace::Pen<kConfig.trace> {
     if constexpr (First + kBlocks < End) apply_scores<First + kBlocks, End>(s, dp, slot);
   }
 
-  template <int First = 0, int End = kQueries / 8>
   __device__ __forceinline__ static void hide(Values& x, uint32 hidden) {
 #pragma unroll
-    for (int i = 4 * First; i < 4 * End; ++i) {
+    for (int i = 0; i < kQueries / 2; ++i) {
       if ((hidden >> i & 1) != 0) x[i] = 0;
     }
   }
 
-  /// Adds R to half of the scores, and hides what must not decide how the rest is computed. Whether it says of some
-  /// that they are invisible.
-  template <int First>
-  __device__ __forceinline__ bool add_bias(Values& s, const TransposedBias<Element, kQueries / 16>& r,
-                                           uint32& hidden) const {
-    const BiasedScale scale = biased_scale<kConfig.softmax>(params.backward.call);
-    const bool hides = r.add_to(&s[4 * First], scale, 4 * First, hidden);
-    if (!kConfig.softmax && __any_sync(kAllLanes, hidden != 0)) hide<First, First + kQueries / 16>(s, hidden);
-    return hides;
-  }
   __device__ __forceinline__ void write_bias_gradient(int slot, const Values& ds) const {
     RowsPart part = shared.bias_place(slot).gradient;
     const int key = thread_of_warpgroup() / 32 * 16;
@@ -292,7 +281,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
     ptx::wgmma_fence();
     issue_scores(s, dp, slot);
     constexpr int kHalf = kQueries / 16;  // of the blocks of 8 queries
-    [[maybe_unused]] TransposedBias<Element, kHalf> r;
+    [[maybe_unused]] TransposedBias<Element, 2 * kHalf> r;
     if constexpr (kConfig.stored_bias) r.read(shared.bias_place(slot).values, 0, thread_of_warpgroup());
     if constexpr (!kConfig.bfloat16) ptx::wgmma_wait_group<0>(s, dp);  // before the sums are touched
     if (has_other) await_other(other);
@@ -311,8 +300,11 @@ struct Consumer : trace::Pen<kConfig.trace> {
       if (!kConfig.softmax && !kConfig.stored_bias) hide(s, hidden);  // it must not decide how the rest is computed
     }
     if constexpr (kConfig.stored_bias) {
-      partial |= add_bias<0>(s, r, hidden);
-      r.read(shared.bias_place(slot).values, kHalf, thread_of_warpgroup());
+      const BiasedScale scale = biased_scale<kConfig.softmax>(params.backward.call);
+      partial |= r.add_to(s, 0, scale, hidden);
+      r.read(shared.bias_place(slot).values, 1, thread_of_warpgroup());
+      partial |= r.add_to(s, 1, scale, hidden);
+      if (!kConfig.softmax && partial) hide(s, hidden);
     }
     apply_scores<0, kHalf>(s, dp, slot);
     mark_step(has_other ? Mark::wait_product : Mark::idle, kProduct, other.passed);
@@ -322,7 +314,6 @@ struct Consumer : trace::Pen<kConfig.trace> {
       pass(other_flags);
     }
     mark_step(Mark::scores);
-    if constexpr (kConfig.stored_bias) partial |= add_bias<kHalf>(s, r, hidden);
     apply_scores<kHalf, 2 * kHalf>(s, dp, slot);
     release(shared.tiles[Side], own);
     if (partial) {
@@ -376,6 +367,10 @@ struct Consumer : trace::Pen<kConfig.trace> {
     mark(Mark::wait_full, BackwardKeysMarks::items, items);
     shared.items.wait_full(item);
     const bool is_end = shared.item(item.slot()).is_end;
+    if constexpr (kConfig.bias_gradient) {
+      const Clearer clearer{params, shared, static_cast<int>(threadIdx.x) % 32};
+      if (!is_end) clearer.clear_unseen(shared.item(item.slot()), 1 + static_cast<int>(threadIdx.x) / 32);
+    }
     end_item(item, true);
     ++items;
     release(shared.tiles[0], at);

@@ -4,6 +4,7 @@
 
 #include "attention/backward_config.h"
 #include "attention/hopper_backward_dq_config.h"
+#include "attention/hopper_bias_elements.h"
 #include "attention/hopper_bias_place.h"
 #include "attention/hopper_items.h"
 #include "attention/hopper_key_walk.h"
@@ -237,6 +238,12 @@ struct KeyLoader : trace::Pen<kConfig.trace> {
         shared.keys.expect(key_at, kMap.key_bytes);
         tile::tma_load_rows<kKeys, kDim>(&params.key, shared.key(key_at.slot()), shared.keys.full(key_at.slot()),
                                          item.first_key + first_column, item.key_head, item.sequence);
+      }
+      if constexpr (kConfig.stored_bias) {
+        RowsPart part = item.bias;
+        part.data += first_column * kBiasElementBytes;
+        part.columns -= first_column;
+        prefetch_bias<kQueryRows, kKeys>(part, lane);
       }
       mark(Mark::wait_empty, BackwardDqMarks::values, value_at.passed);
       shared.values.wait_empty(value_at);

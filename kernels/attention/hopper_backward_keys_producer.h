@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention/hopper_backward_keys_shared.h"
+#include "attention/hopper_bias_elements.h"
 #include "attention/hopper_bias_gradient.h"
 #include "attention/hopper_bias_place.h"
 #include "tile/tma_tile.h"
@@ -120,6 +121,10 @@ struct Loader : trace::Pen<kConfig.trace> {
                                             ring.full(tile_at.slot()), item.first_query + first, head, item.sequence);
       }
       load_terms(work, head, first, rows);
+      if constexpr (kConfig.stored_bias && Side == 0) {
+        __syncwarp();
+        prefetch_bias<kQueries, kKeys>(shared.bias_place(tile_at.slot()).values, lane);
+      }
       ptx::cp_async_mbarrier_arrive(ring.full(tile_at.slot()));
       tile_at.advance();
       tile = next;

@@ -35,7 +35,8 @@ struct Item {
 static_assert(sizeof(Item) <= kMap.item_bytes);
 
 constexpr int kBiasElementBytes = 2;
-constexpr bool kGradientRows = true;
+constexpr bool kGradientRows = true, kClearsChunks = true;
+constexpr int kClearingWarps = 1 + kConsumers * kWarpgroup / 32;
 /// Where a query tile's part of a stored bias and of its gradient lie, from the item's first key on.
 struct BiasPlace {
   RowsPart values, gradient;

@@ -27,7 +27,8 @@ constexpr int kDepth = (kConfig.head_dim + 15) / 16;        // k16 of S
 constexpr int kValueDepth = (kConfig.value_dim + 15) / 16;  // k16 of dP
 constexpr int kRowBytes = geometry::kPanelRowBytes;
 constexpr int kBiasElementBytes = kConfig.bias_float32 ? 4 : 2;
-constexpr bool kGradientRows = kConfig.gradient_rows;
+constexpr bool kGradientRows = kConfig.gradient_rows, kClearsChunks = false;
+constexpr int kClearingWarps = 1 + kConfig.consumers * kWarpgroup / 32;
 
 /// What the scheduler hands to the loader and the consumers.
 struct Item {

@@ -14,44 +14,57 @@ __device__ __forceinline__ bool hides_some(float least) {
   return __any_sync(kAllLanes, least == ptx::minus_infinity());
 }
 
-/// R of a thread's scores with keys along their rows, of Blocks blocks of 8 queries: element 4 n + 2 half + j is that
-/// of key lane / 4 + 8 half and query 8 n + 2 (lane mod 4) + j.
+/// Brings a part of R to L2, long before threads read it, by a warp.
+template <int Rows, int Columns>
+__device__ __forceinline__ void prefetch_bias(const RowsPart& part, int lane) {
+  constexpr int kBytes = 2;
+  const int last = geometry::min_of(part.columns, Columns) - 1;
+  if (last < 0) return;
+#pragma unroll 1
+  for (int row = lane; row < Rows; row += 32) {
+    if (!part.rows.contains(row)) continue;
+    ptx::prefetch_to_l2(part.row(row));
+    ptx::prefetch_to_l2(part.row(row) + last * kBytes);
+  }
+}
+
+/// R of half of a thread's scores with keys along their rows, of Blocks blocks of 8 queries: value 2 n + j is that of
+/// query 8 n + 2 (lane mod 4) + j and one of the thread's two keys, lane / 4 and 8 further. (The second half's sectors
+/// of memory are the first one's.)
 template <typename Element, int Blocks>
 struct TransposedBias {
-  uint32 values[4 * Blocks];
+  uint32 values[2 * Blocks];
 
-  /// part: from the tile's first query and key on. first_block: of the queries. thread: of the warpgroup.
-  __device__ __forceinline__ void read(const RowsPart& part, int first_block, int thread) {
+  /// part: from the tile's first query and key on. thread: of the warpgroup.
+  __device__ __forceinline__ void read(const RowsPart& part, int half, int thread) {
     constexpr int kBytes = 2;
-    const int key = thread / 32 * 16 + thread % 32 / 4;
-    const int left = part.columns - key;
+    const int key = thread / 32 * 16 + thread % 32 / 4 + 8 * half;
 #pragma unroll
     for (int n = 0; n < Blocks; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int query = (first_block + n) * 8 + thread % 4 * 2 + j;
-        const bool exists = part.rows.contains(query);
-        const char* const at = part.row(query) + key * kBytes;
-        values[4 * n + j] = ptx::load_constant_2(at, exists && left > 0);
-        values[4 * n + 2 + j] = ptx::load_constant_2(at + 8 * kBytes, exists && left > 8);
+        const int query = n * 8 + thread % 4 * 2 + j;
+        const bool exists = part.rows.contains(query) && key < part.columns;
+        values[2 * n + j] = ptx::load_constant_2(part.row(query) + key * kBytes, exists);
       }
     }
   }
 
-  /// Adds it to `s`, the same scores. Returns whether some R of the warp is -inf; then `hidden` gets those bits, from
-  /// first_bit on.
-  __device__ __forceinline__ bool add_to(float* s, BiasedScale scale, int first_bit, uint32& hidden) const {
+  /// Adds it to those scores, of s[n][2 half + j]. Returns whether some R of the warp is -inf; then `hidden` gets their
+  /// bits, 4 n + 2 half + j.
+  __device__ __forceinline__ bool add_to(float (&s)[4 * Blocks], int half, BiasedScale scale, uint32& hidden) const {
     float least = 0;
 #pragma unroll
-    for (int i = 0; i < 4 * Blocks; ++i) {
+    for (int i = 0; i < 2 * Blocks; ++i) {
       const float r = ptx::unpack<Element>(values[i]).x;
+      float& score = s[i / 2 * 4 + 2 * half + i % 2];
       least = fminf(least, r);
-      s[i] = scale.of(s[i], r);
+      score = scale.of(score, r);
     }
     if (!hides_some(least)) return false;
 #pragma unroll
-    for (int i = 0; i < 4 * Blocks; ++i) {
-      if (ptx::unpack<Element>(values[i]).x == ptx::minus_infinity()) hidden |= 1u << (first_bit + i);
+    for (int i = 0; i < 2 * Blocks; ++i) {
+      if (ptx::unpack<Element>(values[i]).x == ptx::minus_infinity()) hidden |= 1u << (i / 2 * 4 + 2 * half + i % 2);
     }
     return true;
   }

@@ -32,6 +32,11 @@ WARPLOOM_LOAD_16(load_constant_16, "ld.global.nc.v4.u32")
 
 #undef WARPLOOM_LOAD_16
 
+/// Starts bringing the line of an address to L2.
+__device__ __forceinline__ void prefetch_to_l2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 /// Through L1: two or four bytes of a line of which other lanes, or later loads, take the rest.
 __device__ __forceinline__ uint32 load_constant_2(const void* global, bool valid) {
   unsigned short v;

@@ -311,8 +311,12 @@ def _flags_and_scalars(
 VALUES_GRAD, POSITION_GRAD, TIME_GRAD = 5, 17, 22
 
 
+# A multiple of the 16 that kernels ask for: what is written of a row then ends where a line of L2 does.
+GRADIENT_ROW_BYTES = 128
+
+
 def pads_gradients(values: Any) -> bool:
-    """Whether the rows of a dense bias's gradient begin at multiples of 16 bytes: on a GPU."""
+    """Whether the rows of a dense bias's gradient begin at multiples of GRADIENT_ROW_BYTES: on a GPU."""
     return bool(values.device.type == "cuda")
 
 
@@ -321,7 +325,7 @@ def gradient_pitch(values: Any) -> Any:
     columns = values.shape[-1]
     if not pads_gradients(values):
         return columns
-    chunk = 4 if DTYPE_NAMES.get(values.dtype) == "float32" else 8
+    chunk = GRADIENT_ROW_BYTES // (4 if DTYPE_NAMES.get(values.dtype) == "float32" else 2)
     return (columns + chunk - 1) // chunk * chunk
 
 
