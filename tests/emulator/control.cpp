@@ -140,8 +140,8 @@ Table make_table() {
   table["barrier.cluster.wait.acquire.aligned"] = table["barrier.cluster.wait.aligned"] = cluster_wait;
   for (const char* name :
        {"fence.mbarrier_init.release.cluster", "griddepcontrol.wait", "griddepcontrol.launch_dependents",
-        "prefetch.tensormap", "membar.gl", "membar.cta", "fence.acq_rel.gpu", "fence.acq_rel.cta", "fence.sc.gpu",
-        "nanosleep.u32", "setmaxnreg.dec.sync.aligned.u32", "setmaxnreg.inc.sync.aligned.u32"}) {
+        "prefetch.tensormap", "prefetch.global.L2", "membar.gl", "membar.cta", "fence.acq_rel.gpu", "fence.acq_rel.cta",
+        "fence.sc.gpu", "nanosleep.u32", "setmaxnreg.dec.sync.aligned.u32", "setmaxnreg.inc.sync.aligned.u32"}) {
     table[name] = nothing;
   }
   return table;
