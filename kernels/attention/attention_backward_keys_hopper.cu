@@ -172,7 +172,8 @@ struct Consumer : trace::Pen<kConfig.trace> {
   /// many registers.
   template <int First, int End>
   __device__ __forceinline__ void apply_scores(Values& s, Values& dp, int slot) const {
-    constexpr int kBlocks = kFewRegisters ? 1 : kQueries / 16;
+    constexpr bool kOneByOne = kFewRegisters || (kConfig.softmax && kConfig.stored_bias);
+    constexpr int kBlocks = kOneByOne ? 1 : kQueries / 16;
     apply_score<First, kBlocks>(s, dp, slot);
     if constexpr (First + kBlocks < End) apply_scores<First + kBlocks, End>(s, dp, slot);
   }

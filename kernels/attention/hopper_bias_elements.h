@@ -36,14 +36,14 @@ struct TransposedBias {
   uint32 values[2 * Blocks];
 
   /// part: from the tile's first query and key on. thread: of the warpgroup.
-  __device__ __forceinline__ void read(const RowsPart& part, int half, int thread) {
+  __device__ __forceinline__ void read(const RowsPart& part, int half, uint32 thread) {
     constexpr int kBytes = 2;
-    const int key = thread / 32 * 16 + thread % 32 / 4 + 8 * half;
+    const int key = static_cast<int>(thread / 32 * 16 + thread % 32 / 4) + 8 * half;
 #pragma unroll
     for (int n = 0; n < Blocks; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int query = n * 8 + thread % 4 * 2 + j;
+        const int query = n * 8 + static_cast<int>(thread % 4) * 2 + j;
         const bool exists = part.rows.contains(query) && key < part.columns;
         values[2 * n + j] = ptx::load_constant_2(part.row(query) + key * kBytes, exists);
       }
