@@ -32,6 +32,20 @@ struct SequenceQueryWalk {
   }
 };
 
+/// The same from each head's last tile to its first.
+template <int TileRows>
+struct SequenceQueryWalkBack {
+  const geometry::Ranges* ranges;
+  int heads;
+
+  __device__ __forceinline__ QueryTile next(QueryTile tile) const {
+    constexpr int kPastAll = geometry::kUnbounded / TileRows;
+    tile.number = ranges->last_tile(tile.number < 0 ? kPastAll : tile.number, TileRows);
+    if (tile.number < 0 && ++tile.head < heads) tile.number = ranges->last_tile(kPastAll, TileRows);
+    return tile;
+  }
+};
+
 /// The same under an interval mask: the threads (of a CTA, or of one warp) look at a row each, and agree on the nearest
 /// one that sees a key.
 template <int TileRows, int Threads>

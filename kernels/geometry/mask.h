@@ -127,6 +127,15 @@ struct Ranges {
     }
     return next;
   }
+  /// The last tile of `size` before `tile` that holds a member; -1 when there is none.
+  WARPLOOM_HD constexpr int last_tile(int tile, int size) const {
+    int last = -1;
+    for (const Interval& part : parts) {
+      const int candidate = min_of(tile - 1, (part.end - 1) / size);
+      if (!part.empty() && (candidate + 1) * size > part.begin) last = max_of(last, candidate);
+    }
+    return last;
+  }
   /// The first run of neighbouring tiles, at or after `tile`, that all hold members: [begin, end) in tiles, empty when
   /// there is none.
   WARPLOOM_HD constexpr Interval next_run(int tile, int size) const {
