@@ -11,6 +11,7 @@
 //
 // The text before this file defines warploom::kConfig, a HopperBackwardConfig.
 #include "attention/hopper_backward_bias.h"
+#include "attention/hopper_backward_order.h"
 #include "attention/hopper_backward_producer.h"
 #include "attention/hopper_backward_scores.h"
 #include "attention/hopper_backward_shared.h"
@@ -35,6 +36,7 @@ static_assert(!kConfig.bias_gradient || kConfig.gradient_rows || (kConfig.bfloat
 static_assert(kConfig.table_bias ? !kConfig.stored_bias && !kConfig.clears_sums && kQueries == 64
                                  : !kConfig.table_gradients);
 static_assert(kConfig.clears_sums ? kConfig.accumulate_dq && !kConfig.bias_gradient : !kConfig.converts_sums);
+static_assert(!kConfig.orders_sums || (kConfig.clears_sums && !kConfig.converts_sums && kConfig.bfloat16));
 
 /// Whether what is invisible becomes 0 before it is rounded.
 constexpr bool kHidesScores = !kConfig.bfloat16 || kBiased;
@@ -58,6 +60,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
   KeyRing::Cursor key_at;
   TileRing::Cursor at;
   ScoreRing::Cursor score_at;
+  SumsRing::Cursor staged_at;
 
   float dk[kConfig.head_dim / 2];
   float dv[kConfig.value_dim / 2];
@@ -81,6 +84,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
 
   /// Adds this consumer's columns of dQ to their sums, in the order of its accumulators.
   __device__ __forceinline__ void add_dq(const float (&dq)[kDqColumns / 2], int dq_tile) {
+    if constexpr (kConfig.orders_sums) return stage_dq(dq);
     constexpr int kBlocks = kConfig.head_dim / 8, kFloats = 128;  // of a row of blocks; of a block of 16 x 8
     const int thread = thread_of_warpgroup();
     const int first_row = (kDqByRows ? who * 4 : 0) + thread / 32,
@@ -93,6 +97,26 @@ struct Consumer : trace::Pen<kConfig.trace> {
         ptx::red_add_4(sums + n * kFloats, reinterpret_cast<const float(&)[4]>(dq[4 * n]));
       }
     }
+  }
+
+  /// The same to the warp that adds them (hopper_backward_order.h).
+  __device__ __forceinline__ void stage_dq(const float (&dq)[kDqColumns / 2]) {
+    constexpr int kBlocks = kConfig.head_dim / 8, kBlockBytes = 512;
+    const int thread = thread_of_warpgroup();
+    const int first_row = (kDqByRows ? who * 4 : 0) + thread / 32,
+              first_column = kDqByRows ? 0 : who * (kDqColumns / 8);
+    const uint32 to = shared.sums() + (first_row * kBlocks + first_column) * kBlockBytes + thread % 32 * 16;
+    shared.staged.wait_empty(staged_at);
+#pragma unroll
+    for (int n = 0; n < kDqColumns / 8; ++n) {
+      if (kDqByRows || kConfig.head_dim == 2 * kDqColumns || first_column + n < kBlocks) {
+        ptx::store_shared_float4(to + n * kBlockBytes, reinterpret_cast<const float(&)[4]>(dq[4 * n]));
+      }
+    }
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared.staged.publish(staged_at);
+    staged_at.advance();
   }
 
   /// After the products with a score tile; in float16 every lane has read its exponents.
@@ -418,9 +442,9 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   if (kConfig.accumulate_dq && (!kConfig.converts_sums || params.sums.queries.items() == 0)) ptx::launch_dependents();
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
-    // And the loader, and who clears, keeps the sums or lays out tables.
-    shared.items.init(kReaders +
-                      32 * (1 + kConfig.bias_gradient + kStoresTiles + kConfig.clears_sums + kConfig.table_bias));
+    // And the loader, and who clears, keeps the sums, adds to them or lays out tables.
+    shared.items.init(kReaders + 32 * (1 + kConfig.bias_gradient + kStoresTiles + kConfig.clears_sums +
+                                       kConfig.orders_sums + kConfig.table_bias));
     shared.keys.init(kReaders, 32);
     // The loader's lanes, and the copies of each, or who lays out tables.
     shared.tiles.init(1, kConfig.bias_rows ? 64 : 32 + kConfig.table_bias);
@@ -430,6 +454,7 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     if constexpr (kConfig.clears_sums) {
       for (int slot = 0; slot < kBackwardItemSlots; ++slot) ptx::mbarrier_init(shared.clear_of(slot), 1);
     }
+    if constexpr (kConfig.orders_sums) shared.staged.init(1, kReaders / 32);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -462,6 +487,9 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
     } else if (kConfig.clears_sums && warp == 2) {
       const SumsKeeper keeper{params, shared, lane};
       keeper.run();
+    } else if (kConfig.orders_sums && warp == 3) {
+      SumsAdder adder{params, shared, lane, {}};
+      adder.run();
     } else if (kConfig.converts_sums && warp == 3) {
       const SumsConverter converter{params, shared, lane, shared.sums(), shared.converted()};
       converter.run();

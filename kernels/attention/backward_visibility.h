@@ -32,6 +32,34 @@ struct SequenceQueryWalk {
   }
 };
 
+/// The same from each head's last tile to its first, but for the tiles of context rows, which come before all others.
+template <int TileRows>
+struct SequenceQueryWalkBack {
+  const geometry::Ranges* ranges;
+  int heads;
+  const int* context_tiles;  ///< those in front, in shared memory
+
+  __device__ __forceinline__ QueryTile next(QueryTile tile) const {
+    tile.number = before(tile.number);
+    if (tile.number < 0 && ++tile.head < heads) tile.number = before(-1);
+    return tile;
+  }
+
+ private:
+  /// number < 0: of a head's first tile. -1: there is none left.
+  __device__ __forceinline__ int before(int number) const {
+    constexpr int kPastAll = geometry::kUnbounded / TileRows;
+    const int contexts = *context_tiles;
+    if (number < contexts) {
+      const int context = ranges->last_tile(number < 0 ? contexts : number, TileRows);
+      if (context >= 0) return context;
+      number = kPastAll;
+    }
+    const int other = ranges->last_tile(number, TileRows);
+    return other < contexts ? -1 : other;
+  }
+};
+
 /// The same under an interval mask: the threads (of a CTA, or of one warp) look at a row each, and agree on the nearest
 /// one that sees a key.
 template <int TileRows, int Threads>

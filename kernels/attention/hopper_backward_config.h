@@ -47,6 +47,9 @@ struct HopperBackwardConfig {
   /// HSTU, bias_gradient by tiles, whose factor is a power of two: V is multiplied by it where it lies, so that dP and
   /// dS have it, and not every slope.
   bool scaled_value = false;
+  /// clears_sums, bfloat16 without intervals: CTAs add to each tile of the sums in the order of their keys, a warp of
+  /// the producer for the consumers (hopper_backward_order.h), so that dQ is repeatable bit for bit.
+  bool orders_sums = false;
 };
 
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.
@@ -121,7 +124,7 @@ struct HopperBackwardSharedMap {
   int barriers = 0;         ///< of the items, K and V, the tiles, the scores; the request, the landing, the sums
   int notes = 0;            ///< one QueryTileNote a stage
   int exponents = 0;        ///< float16: of each warp's part of a dS tile the power of two that it was divided by
-  int sums = 0;             ///< converts_sums: a tile of dQ's sums on its way
+  int sums = 0;             ///< converts_sums, orders_sums: a tile of dQ's sums on its way
   int converted = 0;        ///< and the Work that it belongs to
   int bias_notes = 0;       ///< gradient_rows: one BiasTileNote a stage
   int bias_shifts = 0;      ///< bias_rows: of each stage the bytes from a multiple of 16 to the tile's first row
@@ -153,11 +156,12 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.bias_bytes = config.bias_rows ? config.query_rows * map.bias_row_bytes : config.stored_bias ? map.score_bytes : 0;
   map.sums = map.bias + config.stages * map.bias_bytes;
   const int sums_bytes = config.query_rows * config.head_dim * static_cast<int>(sizeof(float));
-  map.row_terms = map.sums + (config.converts_sums ? sums_bytes : 0);
+  map.row_terms = map.sums + (config.converts_sums || config.orders_sums ? sums_bytes : 0);
   map.visible = map.row_terms + config.stages * map.row_terms_bytes;
   map.barriers = map.visible + config.stages * map.visible_bytes;
-  map.notes = map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2 +
-                                                  (config.clears_sums ? kBackwardItemSlots : 0));
+  map.notes =
+      map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2 +
+                                          (config.clears_sums ? kBackwardItemSlots : 0) + (config.orders_sums ? 2 : 0));
   map.exponents = map.notes + config.stages * static_cast<int>(sizeof(QueryTileNote));
   const int warps = config.bfloat16 ? 0 : 4 * config.consumers;
   map.bias_notes = map.exponents + 2 * warps * static_cast<int>(sizeof(int));

@@ -21,15 +21,30 @@ namespace warploom {
 
 /// The kind of mask: how the loader finds query tiles, and what a query row sees. `head`: counted within the group of
 /// query heads that share the item's key head.
+template <bool Back>
+struct SequenceWalkOf {
+  using Type = SequenceQueryWalk<kQueries>;
+};
+template <>
+struct SequenceWalkOf<true> {
+  using Type = SequenceQueryWalkBack<kQueries>;
+};
 struct SequenceMasking {
-  using Walk = SequenceQueryWalk<kQueries>;
+  using Walk = SequenceWalkOf<kConfig.orders_sums>::Type;
 
   static __device__ __forceinline__ void prepare(Item& item) {
     const int first_key = static_cast<int>(item.work.first_row);
     item.seeing = seeing_any(item.work.mask, {first_key, first_key + kKeys});
+    if constexpr (kConfig.orders_sums) {
+      const Interval contexts = item.seeing.parts[geometry::kContextRows];
+      item.context_tiles = contexts.empty() ? 0 : (contexts.end - 1) / kQueries + 1;
+    }
   }
   static __device__ __forceinline__ Walk walk(const AttentionCall& call, const Item& item) {
-    return {&item.seeing, call.heads_per_key_head};
+    if constexpr (kConfig.orders_sums)
+      return {&item.seeing, call.heads_per_key_head, &item.context_tiles};
+    else
+      return {&item.seeing, call.heads_per_key_head};
   }
   static __device__ __forceinline__ SequenceRow row(const AttentionCall&, const Work& work, int, int query) {
     return {visible_columns(work.mask, query + work.mask.offset())};
@@ -137,7 +152,7 @@ struct Scheduler : trace::Pen<kConfig.trace> {
   __device__ __forceinline__ void run() {
     const AttentionCall& call = params.backward.call;
     // Where other CTAs wait for items (hopper_backward_sums.h), none may belong to a CTA that does not run yet.
-    constexpr bool kTakesFirst = kConfig.converts_sums;
+    constexpr bool kTakesFirst = kConfig.converts_sums || kConfig.orders_sums;
     // What is needed from item to item is read again: the producer may have few registers.
     for (unsigned index = kTakesFirst ? take() : blockIdx.x; index < static_cast<unsigned>(call.schedule.items());) {
       wait_empty();
@@ -361,8 +376,10 @@ struct Loader : trace::Pen<kConfig.trace> {
       mark(Mark::idle);
       const Item& item = shared.item(item_at.slot());
       if (item.is_end) break;
-      if (lane == 0) ptx::mbarrier_arrive(shared.request);
+      // In order, whoever waits for this CTA's next item would wait for all of this one.
+      if (!kConfig.orders_sums && lane == 0) ptx::mbarrier_arrive(shared.request);
       load(item);
+      if (kConfig.orders_sums && lane == 0) ptx::mbarrier_arrive(shared.request);
       shared.items.release(item_at);
     }
     // The barriers end as they began.

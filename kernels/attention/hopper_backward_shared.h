@@ -35,6 +35,7 @@ struct Item {
   geometry::Ranges seeing;  // sequence masks: the query rows that see a key
   long long packed_first;   // bias_rows, gradient_rows: where the sequence begins in a packed bias, in elements,
   int rows_of_bias;         // and its rows
+  int context_tiles;        // orders_sums: tiles of queries in front that see a key by rows of contexts
 };
 static_assert(sizeof(Item) <= kMap.item_bytes && sizeof(Work) == kWorkBytes && kMap.work_bytes == kWorkBytes);
 
@@ -42,6 +43,7 @@ using ItemRing = pipeline::MbarrierRing<kBackwardItemSlots>;
 using KeyRing = pipeline::MbarrierRing<1>;
 using TileRing = pipeline::MbarrierRing<kConfig.stages>;
 using ScoreRing = pipeline::MbarrierRing<2>;
+using SumsRing = pipeline::MbarrierRing<1>;
 
 /// The CTA's shared memory.
 struct Shared {
@@ -54,6 +56,7 @@ struct Shared {
   uint32 request;    // barrier: the loader has come to the last item
   uint32 landing;    // barrier: of loads that the loader itself waits for
   uint32 clear;      // clears_sums, a barrier an item slot: the sums that the item adds to are clear
+  SumsRing staged;   // orders_sums: a tile's dQ from the consumers
 
   __device__ __forceinline__ explicit Shared(unsigned char* dynamic)
       : bytes(dynamic),
@@ -64,7 +67,8 @@ struct Shared {
         scores{tiles.barriers + TileRing::kBytes},
         request(scores.barriers + ScoreRing::kBytes),
         landing(request + kMap.barrier_bytes),
-        clear(landing + kMap.barrier_bytes) {}
+        clear(landing + kMap.barrier_bytes),
+        staged{clear + (kConfig.clears_sums ? kBackwardItemSlots : 0) * kMap.barrier_bytes} {}
 
   __device__ __forceinline__ uint32 clear_of(int item_slot) const { return clear + item_slot * kMap.barrier_bytes; }
 

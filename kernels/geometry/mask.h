@@ -127,6 +127,15 @@ struct Ranges {
     }
     return next;
   }
+  /// The last tile of `size` before `tile` that holds a member; -1 when there is none.
+  WARPLOOM_HD constexpr int last_tile(int tile, int size) const {
+    int last = -1;
+    for (const Interval& part : parts) {
+      const int candidate = min_of(tile - 1, (part.end - 1) / size);
+      if (!part.empty() && (candidate + 1) * size > part.begin) last = max_of(last, candidate);
+    }
+    return last;
+  }
   /// The first run of neighbouring tiles, at or after `tile`, that all hold members: [begin, end) in tiles, empty when
   /// there is none.
   WARPLOOM_HD constexpr Interval next_run(int tile, int size) const {
@@ -204,6 +213,9 @@ WARPLOOM_HD constexpr Interval columns_of_all(const SequenceMask& mask, Interval
   return common;
 }
 
+/// Which part of seeing_any's result has the context rows.
+inline constexpr int kContextRows = 1;
+
 /// Exactly the query rows (i) that see at least one of the columns: the key side, for backward.
 WARPLOOM_HD constexpr Ranges seeing_any(const SequenceMask& mask, Interval columns) {
   const Interval seen = intersect(columns, {0, mask.seqlen_k});
@@ -214,7 +226,7 @@ WARPLOOM_HD constexpr Ranges seeing_any(const SequenceMask& mask, Interval colum
   const auto to_query_rows = [&](Interval r) { return Interval{max_of(r.begin, offset) - offset, r.end - offset}; };
   const Interval windows = {seen.begin - mask.right, seen.end + mask.left};
   rows.parts[0] = to_query_rows(intersect(windows, {-kUnbounded, 0}));
-  if (seen.begin < history_end) rows.parts[1] = to_query_rows({0, mask.num_contexts});
+  if (seen.begin < history_end) rows.parts[kContextRows] = to_query_rows({0, mask.num_contexts});
   rows.parts[2] = to_query_rows(intersect(windows, {mask.num_contexts, history_end}));
   const Interval in_history = intersect(seen, {0, history_end});
   if (!in_history.empty()) {

@@ -43,6 +43,28 @@ WARPLOOM_HD constexpr void read_scores(Actor& consumer, const ScoreRing& ring, i
   consumer.arrive(ring.first_empty + tile, round);
 }
 
+/// One tile of dQ on its way to a warp that adds it to the sums: a part for each consumer.
+struct StagedSums {
+  int first_part = 0, full = -1, empty = 0, parts = 0;  ///< full -1: consumers add their parts themselves
+};
+
+WARPLOOM_HD constexpr StagedSums add_staged_sums(Protocol& p, int consumers) {
+  const StagedSums staged{p.num_slots, p.num_mbarriers, p.num_mbarriers + 1, consumers};
+  for (int part = 0; part < consumers; ++part) p.add_slot({"dQ", part});
+  p.add_mbarrier({"dQ_full"}, consumers);
+  p.add_mbarrier({"dQ_empty"}, 1);
+  return staged;
+}
+
+/// This consumer's part of the dQ of step `step`, counted over all items.
+template <class Actor>
+WARPLOOM_HD constexpr void stage_sums(Actor& consumer, const StagedSums& staged, int step, int who) {
+  if (staged.full < 0) return;
+  consumer.wait(staged.empty, step - 1);
+  consumer.write(staged.first_part + who, step);
+  consumer.arrive(staged.full, step);
+}
+
 /// Tiles of Q and dO: a full mbarrier a stage, and a named barrier by which all lanes of the consumers release it, who
 /// have read what the loader tells about its rows.
 struct TileRing {
@@ -104,6 +126,7 @@ struct BackwardRings {
   int request = 0;  ///< mbarrier: the loader has come to the last item
   int clear = -1;   ///< mbarriers, one an item slot: the sums for dQ that the item adds to are clear; -1: none
   ScoreRing scores;
+  StagedSums staged;
   bool overlaps = false;  ///< dQ of the step before is read while the products with this step's tile run
   Turns turns;            ///< in which consumers begin their tiles; none unless there are some
 };
@@ -168,7 +191,10 @@ WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings
         pass_turn(consumer, rings.turns, who);
         consumer.activate(j);
         write_scores(consumer, rings.scores, step, who);
-        if (rings.overlaps && j > 0) read_scores(consumer, rings.scores, step - 1);
+        if (rings.overlaps && j > 0) {
+          read_scores(consumer, rings.scores, step - 1);
+          stage_sums(consumer, rings.staged, step - 1, who);
+        }
         consumer.read_end_older(tiles.first_slot + at.stage(tiles), at.passed);
         if (tiles.first_tables >= 0) consumer.read_end_older(tiles.first_tables + at.stage(tiles), at.passed);
         release_tile();
@@ -177,6 +203,7 @@ WARPLOOM_HD constexpr void consume_backward(Actor& consumer, const BackwardRings
         ++step;
       }
       read_scores(consumer, rings.scores, step - 1);
+      stage_sums(consumer, rings.staged, step - 1, who);
       end_read(consumer, rings.keys, key_at);
       release(consumer, rings.keys, key_at);
     }
@@ -245,25 +272,48 @@ WARPLOOM_HD constexpr void keep_sums(Actor& keeper, const BackwardRings& rings) 
   }
 }
 
-/// Who beside scheduler, loader and consumers reads items. writers: the clearer and the storer of a gradient.
-enum class Others { none, writers, keeper, tables };
+/// The warp that adds the consumers' dQ to the sums, in its turn among the CTAs.
+template <class Actor>
+WARPLOOM_HD constexpr void add_staged(Actor& adder, const BackwardRings& rings) {
+  const StagedSums& staged = rings.staged;
+  Cursor at;
+  int step = 0;
+  for (int item = 0;; ++item) {
+    wait_full(adder, rings.items, at);
+    if (!adder.has_tile(item)) break;
+    for (int j = 0; j < adder.steps(item); ++j, ++step) {
+      adder.wait(staged.full, step);
+      for (int part = 0; part < staged.parts; ++part) adder.read_begin(staged.first_part + part, step);
+      for (int part = 0; part < staged.parts; ++part) adder.read_end(staged.first_part + part, step);
+      adder.arrive(staged.empty, step);
+    }
+    release(adder, rings.items, at);
+  }
+}
+
+/// Who beside scheduler, loader and consumers reads items. writers: the clearer and the storer of a gradient; adder: of
+/// sums in order, and the keeper.
+enum class Others { none, writers, keeper, adder, tables };
 
 WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, Others others, bool overlaps, bool in_turns) {
+  const bool in_order = others == Others::adder;
   Protocol p(n);
   BackwardRings rings;
   rings.overlaps = overlaps;
   if (in_turns) rings.turns = add_turns(p, n.consumers, kFirstBackwardTurnId);
-  const int readers = n.consumers + 1 + (others == Others::none ? 0 : others == Others::writers ? 2 : 1);
+  const bool two_more = others == Others::writers || in_order;
+  const int readers = n.consumers + 1 + (others == Others::none ? 0 : two_more ? 2 : 1);
   rings.items = add_ring(p, "item", "item_full", "item_empty", 2, readers);
   rings.keys = add_ring(p, "KV", "KV_full", "KV_empty", 1, n.consumers);
   rings.tiles = add_tile_ring(p, n.stages, n.consumers, others == Others::tables);
   rings.request = p.num_mbarriers;
   p.add_mbarrier({"request"}, 1);
-  if (others == Others::keeper) {
+  if (others == Others::keeper || in_order) {
     rings.clear = p.num_mbarriers;
     for (int slot = 0; slot < rings.items.stages; ++slot) p.add_mbarrier({"clear", slot}, 1);
   }
   rings.scores = add_score_ring(p, n.consumers, others == Others::writers);
+  if (in_order) rings.staged = add_staged_sums(p, n.consumers);
   Recorder scheduler = p.add_role({"scheduler"}, kWarp);
   schedule_backward(scheduler, rings);
   Recorder loader = p.add_role({"loader"}, kWarp);
@@ -276,9 +326,17 @@ WARPLOOM_HD constexpr Protocol describe_backward(const Sizes& n, Others others, 
   } else if (others == Others::tables) {
     Recorder tables = p.add_role({"tables"}, kWarp);
     lay_out_tables(tables, rings);
-  } else if (others == Others::keeper) {
+  } else if (rings.clear >= 0) {
     Recorder keeper = p.add_role({"keeper"}, kWarp);
     keep_sums(keeper, rings);
+  }
+  if (in_order) {
+    Recorder adder = p.add_role({"adder"}, kWarp);
+    add_staged(adder, rings);
+  }
+  if (in_order) {
+    Recorder adder = p.add_role({"adder"}, kWarp);
+    add_staged(adder, rings);
   }
   for (int c = 0; c < n.consumers; ++c) {
     Recorder consumer = p.add_role({"consumer", c}, kWarpgroup);
@@ -295,6 +353,11 @@ WARPLOOM_HD constexpr Protocol hopper_backward(const Sizes& n) {
 /// Tiles of 128 queries.
 WARPLOOM_HD constexpr Protocol hopper_backward_turns(const Sizes& n) {
   return describe_backward(n, Others::keeper, /*overlaps=*/true, /*in_turns=*/true);
+}
+
+/// The same, deterministic: a warp adds dQ, which the consumers leave in shared memory, in the order of the keys.
+WARPLOOM_HD constexpr Protocol hopper_backward_ordered(const Sizes& n) {
+  return describe_backward(n, Others::adder, /*overlaps=*/true, /*in_turns=*/true);
 }
 
 /// float16.

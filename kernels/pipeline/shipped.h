@@ -37,6 +37,8 @@ inline constexpr Pipeline kShippedPipelines[] = {
      "fifth role",
      &hopper_backward},
     {"hopper-backward-turns", "the same, consumers begin their tiles in turns", &hopper_backward_turns},
+    {"hopper-backward-ordered", "the same, deterministic: a sixth role adds dQ, in the order of the keys",
+     &hopper_backward_ordered},
     {"hopper-backward-one-by-one", "the same for float16: dQ of the tile before after the products with this one",
      &hopper_backward_one_by_one},
     {"hopper-backward-cleared", "the same with sums that were cleared before", &hopper_backward_cleared},

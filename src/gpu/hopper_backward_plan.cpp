@@ -126,6 +126,10 @@ constexpr std::size_t kCounterBytes = 256;  // at most four counters a main kern
 /// What becomes of dQ's sums beside the products (hopper_backward_sums.h), and not before and after them.
 constexpr bool kClearsSums = true;
 constexpr bool kConvertsSums = true;
+/// Whether deterministic calls add to them in order (hopper_backward_order.h); else two kernels take them.
+constexpr bool kOrdersSums = true;
+/// Wider heads are as fast in two kernels.
+constexpr int kMostOrderedDim = 64;
 
 KernelRequest request_of(const ConfigKey& key, const Architecture& architecture) {
   return hopper_backward_request("attention/attention_backward_hopper.cu", "attention_backward_hopper",
@@ -166,6 +170,14 @@ std::vector<KernelVariant> variants_of(const DeviceInfo& device, bool /*whole_ta
         if (!quicker.splits_scores || choose_hopper_backward_config(quicker).splits_scores) add(quicker);
       }
       if (dim != end_of_row && dim != end_of_row - 8) continue;
+      for (const int bits : {0, 1, 2, 4}) {
+        HopperBackwardConfig ordered = plain;
+        ordered.orders_sums = true;
+        ordered.scaled_key = bits == 1;
+        ordered.splits_scores = bits == 2;
+        ordered.softcap = bits == 4;
+        if (softmax ? !ordered.scaled_key : !ordered.softcap) add(ordered);
+      }
       for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}) {
         HopperBackwardConfig other = plain;
         other.accumulate_dq = (bits & 8) == 0;  // deterministic calls' dK and dV
@@ -290,7 +302,7 @@ void describe_plan(const GpuPlan& plan, const warploom_attention& call, const De
                       {"order", "first key tile first"},
                       {"handed_out", "one at a time, from a device counter"}};
   json["dq"] = message(
-      "added in float32 in memory, one tile late; sums cleared ",
+      "added in float32 in memory, one tile late", c.orders_sums ? ", in the order of the keys" : "", "; sums cleared ",
       c.clears_sums ? "ahead of the items that add to them" : "before", ", converted ",
       main->params_as<HopperBackwardParams>().sums.queries.items() > 0 ? "behind these" : "by a kernel of its own");
   if (c.stored_bias || c.table_bias) json["bias_gradient"] = bias_gradient_text(bias_gradient_by(call));
@@ -328,8 +340,10 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
   // The gradient of a dense bias is written by the warp that would clear, and takes the memory's time; tables are laid
   // out by that warp.
   config.clears_sums = kClearsSums && wanted.accumulate_dq && !has_bias;
+  config.orders_sums = wanted.orders_sums && config.clears_sums;
   // Softmax's softcap in float16 has no registers for it.
-  config.converts_sums = kConvertsSums && config.clears_sums && (config.bfloat16 || !config.softcap);
+  config.converts_sums =
+      kConvertsSums && config.clears_sums && !config.orders_sums && (config.bfloat16 || !config.softcap);
   return config;
 }
 
@@ -357,7 +371,8 @@ ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
           c.converts_sums,
           c.table_bias,
           c.table_gradients,
-          c.scaled_value};
+          c.scaled_value,
+          c.orders_sums};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
@@ -384,7 +399,8 @@ HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
           key[20] != 0,
           key[21] != 0,
           key[22] != 0,
-          key[23] != 0};
+          key[23] != 0,
+          key[24] != 0};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -404,10 +420,16 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .gradient_rows = ", truth(c.gradient_rows), ", .trace = trace::Level{", static_cast<int>(c.trace),
       "}, .clears_sums = ", truth(c.clears_sums), ", .converts_sums = ", truth(c.converts_sums),
       ", .table_bias = ", truth(c.table_bias), ", .table_gradients = ", truth(c.table_gradients),
-      ", .scaled_value = ", truth(c.scaled_value), "};\n}  // namespace warploom\n");
+      ", .scaled_value = ", truth(c.scaled_value), ", .orders_sums = ", truth(c.orders_sums), "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
+}
+
+bool orders_sums(const warploom_attention& call) {
+  return kOrdersSums && kClearsSums && (call.flags & WARPLOOM_DETERMINISTIC) != 0 &&
+         std::max(call.head_dim, call.value_dim) <= kMostOrderedDim && call.dtype == WARPLOOM_BFLOAT16 &&
+         call.bias.kind == WARPLOOM_NO_BIAS && !has_interval_mask(call) && !has_score_function(call);
 }
 
 HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call) {
@@ -426,6 +448,7 @@ HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call) {
   config.bias_gradient = bias_gradient_by(call) == BiasGradientBy::main_kernel;
   config.bias_float32 = config.stored_bias && call.bias.dtype == WARPLOOM_FLOAT32;
   config.bias_rows = config.stored_bias && !has_bias_map(call);
+  config.orders_sums = orders_sums(call);
   config.gradient_rows = config.stored_bias && config.bias_gradient && !(config.bfloat16 && has_gradient_map(call));
   config.scaled_value = config.bias_gradient && !config.gradient_rows && !config.softmax && config.bfloat16 &&
                         bfloat16_carries(bias_gradient_factor(call, backward_params(call).call.bias));

@@ -22,6 +22,10 @@ ConfigKey hopper_backward_key(const HopperBackwardConfig& config);
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& config,
                                       const Architecture& architecture);
 
+/// Whether a deterministic call adds to dQ's sums in one pass, in order: bfloat16, narrow heads, no lists of intervals,
+/// no bias. The others take two kernels.
+bool orders_sums(const warploom_attention& call);
+
 /// The call's configuration without a tile.
 HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call);
 

@@ -366,7 +366,8 @@ bool two_kernels_serve(const warploom_attention& call) {
 }
 
 bool takes_two_kernels(const warploom_attention& call) {
-  return (call.flags & WARPLOOM_DETERMINISTIC) != 0 || std::max(call.head_dim, call.value_dim) > kMaxOnePassDim;
+  return std::max(call.head_dim, call.value_dim) > kMaxOnePassDim ||
+         ((call.flags & WARPLOOM_DETERMINISTIC) != 0 && !orders_sums(call));
 }
 
 Status plan_hopper_two_kernels(const warploom_attention& call, const DeviceInfo& device, const Driver* cuda,

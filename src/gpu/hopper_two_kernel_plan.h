@@ -23,8 +23,8 @@ HopperBackwardDqConfig hopper_dq_config(const ConfigKey& key);
 /// Whether these kernels can take a call that takes_two_kernels means for them; the mma.sync kernels take the others.
 bool two_kernels_serve(const warploom_attention& call);
 
-/// Whether a call that hopper_backward_serves takes is for these kernels: heads wider than kMaxOnePassDim, and calls
-/// that ask to be deterministic.
+/// Whether a call that hopper_backward_serves takes is for these kernels: heads wider than kMaxOnePassDim, and
+/// deterministic calls whose sums the one-pass kernel can not order (orders_sums).
 bool takes_two_kernels(const warploom_attention& call);
 
 /// Fills the plan of such a call whose lengths are known; without a driver, all but the tensor maps. Errors: the

@@ -43,6 +43,14 @@ std::vector<int> tiles_by_next_tile(const Ranges& ranges, int size) {
   return tiles;
 }
 
+std::vector<int> tiles_by_last_tile(const Ranges& ranges, int size) {
+  std::vector<int> tiles;
+  for (int tile = ranges.last_tile(kUnbounded / size, size); tile >= 0; tile = ranges.last_tile(tile, size)) {
+    tiles.insert(tiles.begin(), tile);
+  }
+  return tiles;
+}
+
 std::vector<int> tiles_by_next_run(const Ranges& ranges, int size) {
   std::vector<int> tiles;
   for (Interval run = ranges.next_run(0, size); !run.empty(); run = ranges.next_run(run.end, size)) {
@@ -236,6 +244,8 @@ TEST(Mask, EveryVisiblePairIsCoveredOnceFromTheKeySide) {
             if (picture.count(tile * size, (tile + 1) * size, begin, begin + columns) > 0) expected.push_back(tile);
           }
           ASSERT_EQ(tiles_by_next_tile(rows, size), expected)
+              << "columns from " << begin << ", tiles " << size << 'x' << columns;
+          ASSERT_EQ(tiles_by_last_tile(rows, size), expected)
               << "columns from " << begin << ", tiles " << size << 'x' << columns;
           ASSERT_EQ(tiles_by_next_run(rows, size), expected)
               << "columns from " << begin << ", tiles " << size << 'x' << columns;

@@ -89,7 +89,15 @@ TEST(HopperBackwardPlan, TakesCallsWithoutABiasThatTensorMapsDescribe) {
   EXPECT_FALSE(takes([](auto&) {}, "sm_80"));
   EXPECT_FALSE(takes([](auto&) {}, "sm_100"));
   EXPECT_FALSE(takes([](auto& c) { c.value_dim = 136; })) << "too wide for one pass";
-  EXPECT_FALSE(takes([](auto& c) { c.flags |= WARPLOOM_DETERMINISTIC; })) << "dQ's sums come in any order";
+  EXPECT_TRUE(takes([](auto& c) { c.flags |= WARPLOOM_DETERMINISTIC; }));
+  EXPECT_FALSE(takes([](auto& c) {
+    c.flags |= WARPLOOM_DETERMINISTIC;
+    c.value_dim = 128;
+  })) << "two kernels are as fast";
+  EXPECT_FALSE(takes([](auto& c) {
+    c.flags |= WARPLOOM_DETERMINISTIC;
+    c.dtype = WARPLOOM_FLOAT16;
+  })) << "the parts of dS have exponents of their own, and are added one by one";
   EXPECT_FALSE(takes([](auto& c) { c.total_k = 0; })) << "a tensor without rows has no map";
   EXPECT_FALSE(takes([](auto& c) { c.dout.row_stride = 2 * 64 + 4; })) << "8 bytes: not a multiple of 16";
   const auto huge_alpha = [](auto& c) {
@@ -382,6 +390,19 @@ TEST(HopperBackwardPlan, SumsOfNarrowHeadsAndManyLengthsAreConvertedAfterwards) 
               apart ? (Families{&kHopperBackward, &kBackwardDqSums}) : Families{&kHopperBackward});
     EXPECT_EQ(plan_of(call)->launches[0].params_as<HopperBackwardParams>().sums.queries.items() == 0, apart);
   }
+}
+
+TEST(HopperBackwardPlan, DeterministicCallsAddInOrder) {
+  warploom_attention call = call_of(WARPLOOM_SOFTMAX, 3, 1000, 4, 64);
+  call.flags |= WARPLOOM_DETERMINISTIC;
+  const auto plan = plan_of(call);
+  ASSERT_EQ(families_of(*plan), (Families{&kBackwardRowTerms, &kHopperBackward, &kBackwardDqSums}));
+  const HopperBackwardConfig config = hopper_backward_config(plan->launches[1].config);
+  EXPECT_TRUE(config.orders_sums && config.clears_sums && !config.converts_sums);
+  const HopperBackwardSharedMap map = shared_map(config);
+  EXPECT_EQ(map.row_terms - map.sums, 128 * 64 * 4) << "a tile of dQ on its way";
+  EXPECT_LE(map.bytes, device_of("sm_90a").shared_bytes_per_block);
+  EXPECT_EQ(plan->launches[1].shared_bytes, map.bytes);
 }
 
 TEST(HopperBackwardPlan, SumsBecomeDqInTheOrderOfTheKeys) {

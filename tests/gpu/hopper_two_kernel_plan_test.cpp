@@ -66,6 +66,8 @@ TEST(HopperTwoKernelPlan, TakesWideHeadsAndDeterministicCalls) {
   call = call_of(4, 100, 2, 64);
   EXPECT_FALSE(has(families_of(call), kHopperBackwardDq));
   call.flags |= WARPLOOM_DETERMINISTIC;
+  EXPECT_FALSE(has(families_of(call), kHopperBackwardDq)) << "one pass, in order";
+  call.dtype = WARPLOOM_FLOAT16;
   // Of narrow heads the one-pass kernel computes dK and dV, without its dQ.
   EXPECT_EQ(families_of(call), (Families{&kHopperBackward, &kHopperBackwardDq}));
   EXPECT_FALSE(hopper_backward_config(plan_of(call)->launches[0].config).accumulate_dq);
