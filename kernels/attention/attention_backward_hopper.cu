@@ -24,6 +24,8 @@
 #include "ptx/grid_dependency.h"
 #include "ptx/reduction.h"
 #include "ptx/registers.h"
+#include "ptx/stmatrix.h"
+#include "ptx/tma.h"
 #include "ptx/warpgroup_registers.h"
 #include "ptx/wgmma.h"
 
@@ -68,8 +70,10 @@ struct Consumer : trace::Pen<kConfig.trace> {
 
   /// Starts this consumer's columns of dS K, over Count times 16 keys of the item.
   template <int Count>
-  __device__ __forceinline__ void issue_dq(float (&dq)[kDqColumns / 2], int buffer, int first_k = 0) {
-    const uint32 gradient = geometry::descriptor_low(shared.score_tile(buffer) + who * kDqGradientStep) +
+  __device__ __forceinline__ void issue_dq(float (&dq)[kDqColumns / 2], int buffer, int first_k = 0,
+                                           bool is_first = false) {
+    // Of an item's first tile there is none before: K's and V's places stand for its dS, and nobody wants the result.
+    const uint32 gradient = geometry::descriptor_low((is_first ? shared.key() : shared.score_tile(buffer)) + who * kDqGradientStep) +
                             geometry::k_major_step(kQueries, first_k * 16);
     const uint32 key =
         geometry::descriptor_low(shared.key() + who * kDqKeyStep) + geometry::transposed_step(first_k * 16);
@@ -322,13 +326,13 @@ struct Consumer : trace::Pen<kConfig.trace> {
   }
 
   template <bool IsFirst>
-  __device__ __forceinline__ int step_of_form(int flags, int dq_tile_before) {
+  __device__ __forceinline__ int step_of_form(int flags, int dq_tile_before, bool first) {
     if constexpr (!kOverlaps) {
       return step<IsFirst>(flags, dq_tile_before);
     } else if constexpr (kDqByRows) {
-      return step_in_halves<IsFirst>(*this, flags, dq_tile_before);
+      return step_in_halves<IsFirst>(*this, flags, dq_tile_before, first);
     } else {
-      return overlapped_step<IsFirst>(*this, flags, dq_tile_before);
+      return overlapped_step<IsFirst>(*this, flags, dq_tile_before, first);
     }
   }
 
@@ -358,6 +362,44 @@ struct Consumer : trace::Pen<kConfig.trace> {
   __device__ __forceinline__ void scale_residents() {
     if constexpr (kConfig.scaled_key) scale_rows<kConfig.head_dim>(shared.key(), 0.5f * params.backward.call.alpha);
     if constexpr (kConfig.scaled_value) scale_rows<kConfig.value_dim>(shared.value(), params.backward.bias_factor);
+    ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);
+  }
+
+  /// The warp's rows of dK or dV to shared memory.
+  template <int Dim>
+  __device__ __forceinline__ void stage_gradient(uint32 tile, const float (&sums)[Dim / 2], float factor) const {
+    const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) % kWarpgroup, row = thread / 32 * 16 + thread % 16;
+    const uint32 address = tile + row * kRowBytes, swizzle = row % 8 * geometry::kChunkBytes;
+#pragma unroll
+    for (int n = 0; n < Dim / 8; ++n) {
+      ptx::stmatrix_x2(address + (n * geometry::kChunkBytes ^ swizzle),
+                       ptx::pack<Element>(sums[4 * n] * factor, sums[4 * n + 1] * factor),
+                       ptx::pack<Element>(sums[4 * n + 2] * factor, sums[4 * n + 3] * factor));
+    }
+  }
+  /// Where all of the consumer's keys are used: by TMA, from its panel of the score tile that comes next.
+  __device__ __forceinline__ bool start_stores(bool is_seen) {
+    const Item& item = shared.item(item_at.slot());
+    const Work& work = item.work;
+    const long long first = work.first_row + who * 64;
+    if (!is_seen || first + 64 > work.mask.seqlen_k || first + 64 > work.slot_k) return false;
+    const uint32 place = shared.score_tile(score_at.slot()) + who * (kQueries * kRowBytes);
+    shared.scores.wait_empty(score_at);
+    stage_gradient<kConfig.head_dim>(place, dk, params.backward.score_factor);
+    stage_gradient<kConfig.value_dim>(place + 64 * kRowBytes, dv, params.backward.probability_factor);
+    ptx::fence_proxy_async_shared();
+    ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);
+    if (threadIdx.x % kWarpgroup == 0) {
+      const int row = static_cast<int>(work.tensor_k + first);
+      ptx::tma_store<4>(&params.bias, place, {0, row, work.head, item.sequence});
+      ptx::tma_store<4>(&params.bias_gradient, place + 64 * kRowBytes, {0, row, work.head, item.sequence});
+      ptx::bulk_commit_group();
+    }
+    return true;
+  }
+  /// Until they have been read.
+  __device__ __forceinline__ void end_stores() const {
+    if (threadIdx.x % kWarpgroup == 0) ptx::bulk_wait_group_read<0>();
     ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);
   }
 
@@ -397,15 +439,33 @@ struct Consumer : trace::Pen<kConfig.trace> {
         mark_step(Mark::scores);
         scale_residents();
       }
-      int dq_tile = step_of_form<true>(flags, 0);
-      if constexpr (kConfig.clears_sums) ptx::mbarrier_wait(shared.clear_of(item_at.slot()), item_at.parity());
-      while ((flags & kQueryTileLast) == 0) {
-        mark_step(Mark::wait_full, BackwardMarks::tiles, at.passed);
-        shared.tiles.wait_full(at);
-        flags = shared.note(at.slot()).flags;
-        dq_tile = step_of_form<false>(flags, dq_tile);
+      int dq_tile = 0;
+      if constexpr (kPeels) {
+        dq_tile = step_of_form<true>(flags, 0, true);
+        if constexpr (kConfig.clears_sums) ptx::mbarrier_wait(shared.clear_of(item_at.slot()), item_at.parity());
+        while ((flags & kQueryTileLast) == 0) {
+          mark_step(Mark::wait_full, BackwardMarks::tiles, at.passed);
+          shared.tiles.wait_full(at);
+          flags = shared.note(at.slot()).flags;
+          dq_tile = step_of_form<false>(flags, dq_tile, false);
+        }
+      } else {
+        bool first = true;
+#pragma unroll 1
+        while (true) {
+          dq_tile = step_of_form<false>(flags, dq_tile, first);
+          if (kConfig.clears_sums && first) ptx::mbarrier_wait(shared.clear_of(item_at.slot()), item_at.parity());
+          first = false;
+          if ((flags & kQueryTileLast) != 0) break;
+          mark_step(Mark::wait_full, BackwardMarks::tiles, at.passed);
+          shared.tiles.wait_full(at);
+          flags = shared.note(at.slot()).flags;
+        }
       }
-      if constexpr (kConfig.accumulate_dq) finish_dq(dq_tile);
+      if constexpr ((kConfig.experiment & 128) != 0) {
+        shared.scores.wait_full(score_at.before());
+        release_scores(score_at.before());
+      } else if constexpr (kConfig.accumulate_dq) finish_dq(dq_tile);
       if constexpr (kConfig.table_gradients) table_part().flush();
       shared.keys.release(key_at);
       key_at.advance();
@@ -414,7 +474,9 @@ struct Consumer : trace::Pen<kConfig.trace> {
       at.advance();
     }
     mark(Mark::epilogue, BackwardMarks::items, item_at.passed);
-    store_gradients(is_seen);
+    if ((kConfig.experiment & 32) == 0 || params.counters == nullptr) {
+      if (!kStoresByTma || !start_stores(is_seen)) store_gradients(is_seen);
+    }
     shared.items.release(item_at);
   }
 
@@ -427,6 +489,7 @@ struct Consumer : trace::Pen<kConfig.trace> {
       if (shared.item(item_at.slot()).is_end) break;
       walk();
     }
+    if constexpr (kStoresByTma) end_stores();
     if (who == 0) take_turn(*this);  // the barriers end as they began
   }
 };
@@ -440,6 +503,9 @@ extern "C" __global__ void __launch_bounds__(warploom::kThreads, 1)
   const Shared shared(dynamic);
   // dQ from its sums, which waits for their end.
   if (kConfig.accumulate_dq && (!kConfig.converts_sums || params.sums.queries.items() == 0)) ptx::launch_dependents();
+  if ((kConfig.experiment & 16) != 0 && threadIdx.x >= 32 && threadIdx.x < 36) {
+    ptx::tma_prefetch_map(&params.query + threadIdx.x - 32);
+  }
   if (threadIdx.x == 0) {
     constexpr uint32 kReaders = kConfig.consumers * kWarpgroup;
     // And the loader, and who clears, keeps the sums, adds to them or lays out tables.

@@ -50,6 +50,7 @@ struct HopperBackwardConfig {
   /// clears_sums, bfloat16 without intervals: CTAs add to each tile of the sums in the order of their keys, a warp of
   /// the producer for the consumers (hopper_backward_order.h), so that dQ is repeatable bit for bit.
   bool orders_sums = false;
+  int experiment = 0;
 };
 
 /// Work items on their way from the scheduler to the consumers; a power of two, like every ring's slots.

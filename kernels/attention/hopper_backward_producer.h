@@ -189,6 +189,11 @@ struct Scheduler : trace::Pen<kConfig.trace> {
 
 // The loader: one warp that loads K and V of the items, and the query tiles that see them.
 
+/// Whether K and V are asked for before the visible bits of an item's first tile are written.
+constexpr bool kShortCode = (kConfig.experiment & 8) != 0;
+constexpr bool kLooksLater = (kConfig.experiment & 16) != 0;
+constexpr bool kKeysEarly = (kConfig.experiment & 2) != 0;
+
 struct Loader : trace::Pen<kConfig.trace> {
   const HopperBackwardParams& params;
   const Shared& shared;
@@ -219,6 +224,11 @@ struct Loader : trace::Pen<kConfig.trace> {
     mark(Mark::wait_empty, BackwardMarks::residents, key_at.passed);
     shared.keys.wait_empty(key_at);
     mark(Mark::load, BackwardMarks::residents, key_at.passed);
+    if ((kConfig.experiment & 256) != 0 && key_at.passed > 0) {
+      shared.keys.publish(key_at);
+      key_at.advance();
+      return;
+    }
     const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(0);
     if (lane == 0) {
       if (left < kKeys) {
@@ -262,7 +272,7 @@ struct Loader : trace::Pen<kConfig.trace> {
   }
 
   /// Q, dO, and what is known of the rows.
-  __device__ __forceinline__ void load_queries(const Item& item, QueryTile tile, bool is_last) {
+  __device__ __forceinline__ void load_queries(const Item& item, QueryTile tile, bool is_last, bool with_keys) {
     const Work& work = item.work;
     const AttentionCall& call = params.backward.call;
     const int head = work.head * call.heads_per_key_head + tile.head;
@@ -286,9 +296,12 @@ struct Loader : trace::Pen<kConfig.trace> {
     }
     const bool is_short = rows < kQueries;
     // R has something beside rows that do not exist, too, which must not count.
-    const bool is_whole =
-        !((kConfig.stored_bias || kConfig.table_bias) && is_short) &&
-        Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
+    const auto look = [&] {
+      return !((kConfig.stored_bias || kConfig.table_bias) && is_short) &&
+             Masking::sees_all(call, work, tile.head, {first, first + rows}, {first_key, first_key + kKeys}, lane);
+    };
+    bool is_whole = (kConfig.experiment & 64) != 0;
+    if constexpr (!kLooksLater && (kConfig.experiment & 64) == 0) is_whole = look();
 
     wait_free();
     settle_marks(shared.items.full(0));
@@ -309,11 +322,26 @@ struct Loader : trace::Pen<kConfig.trace> {
       tile::tma_load_rows<kQueries, kConfig.value_dim>(&params.dout, shared.dout(stage), barrier, row, head,
                                                        item.sequence);
       if constexpr (kConfig.stored_bias) load_bias(work, head, first, stage, barrier);
-      shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
+      if constexpr (!kLooksLater)
+        shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
       shared.note(stage).dq_tile =
           static_cast<int>(dq_sums_offset(work.first_q, work.sequence, tile.number,
                                           call.schedule.heads * call.heads_per_key_head, head, kQueries, 1) /
                            kQueries);
+    }
+    if (kKeysEarly && is_short) {
+      wait_landing();
+      zero_rows_from<kQueries, kConfig.head_dim>(shared.query(stage), rows, lane);
+      zero_rows_from<kQueries, kConfig.value_dim>(shared.dout(stage), rows, lane);
+    }
+    if (kKeysEarly && with_keys) {
+      __syncwarp();  // all have seen what landed
+      load_keys(item);
+    }
+    if constexpr (kLooksLater) {
+      is_whole = look();
+      if (lane == 0)
+        shared.note(stage).flags = kQueryTileSeen | (is_whole ? 0 : kQueryTileMasked) | (is_last ? kQueryTileLast : 0);
     }
 #pragma unroll
     for (int i = 0; i < kRowsOfLane; ++i) {
@@ -323,11 +351,21 @@ struct Loader : trace::Pen<kConfig.trace> {
       } else if (call.divisor_rows != nullptr) {
         shared.row_terms(stage)[row] = over_divisor(terms[i].delta);
       }
-      if (is_whole) continue;
+      if (is_whole || kShortCode) continue;
       const auto seen = Masking::row(call, work, tile.head, row < rows ? first + row : first);
 #pragma unroll
       for (int word = 0; word < kKeys / 32; ++word) {
         shared.visible(stage)[word * kQueries + row] = row < rows ? seen.bits(first_key + word * 32) : 0;
+      }
+    }
+    if (kShortCode && !is_whole) {
+#pragma unroll 1
+      for (int row = lane; row < kQueries; row += 32) {
+        const auto seen = Masking::row(call, work, tile.head, row < rows ? first + row : first);
+#pragma unroll 1
+        for (int word = 0; word < kKeys / 32; ++word) {
+          shared.visible(stage)[word * kQueries + row] = row < rows ? seen.bits(first_key + word * 32) : 0;
+        }
       }
     }
     if constexpr (kConfig.bias_rows) {
@@ -335,7 +373,7 @@ struct Loader : trace::Pen<kConfig.trace> {
       copy_bias_rows(shared, stage, RowsPart::of(place, 0, first, first_key, kBiasElementBytes), lane);
       ptx::cp_async_mbarrier_arrive(shared.tiles.full(stage));
     }
-    if (is_short) {
+    if (!kKeysEarly && is_short) {
       wait_landing();
       zero_rows_from<kQueries, kConfig.head_dim>(shared.query(stage), rows, lane);
       zero_rows_from<kQueries, kConfig.value_dim>(shared.dout(stage), rows, lane);
@@ -362,8 +400,8 @@ struct Loader : trace::Pen<kConfig.trace> {
     // The first tile may come while the item before still needs its K and V.
     for (bool is_first = true; tile.number >= 0; is_first = false) {
       const QueryTile next = walk.next(tile);
-      load_queries(item, tile, next.number < 0);
-      if (is_first) load_keys(item);
+      load_queries(item, tile, next.number < 0, is_first);
+      if (!kKeysEarly && is_first) load_keys(item);
       tile = next;
     }
   }

@@ -34,6 +34,10 @@ constexpr bool kOverlaps = kConfig.bfloat16 && kConfig.accumulate_dq && !kConfig
 constexpr bool kSplits = kOverlaps && kConfig.splits_scores;
 /// Whether consumers begin their tiles in turns, so that one's products run under the other's scalar work.
 constexpr bool kTurns = kOverlaps && kDqByRows;
+/// Whether TMA stores dK and dV, from where the next tile of dS will be.
+constexpr bool kStoresByTma = kDqByRows && kOverlaps && (kConfig.experiment & 4) != 0;
+/// Whether an item's first step is code of its own.
+constexpr bool kPeels = !kOverlaps || kConfig.table_bias || (kConfig.experiment & 1) == 0;
 
 template <typename Consumer>
 __device__ __forceinline__ void take_turn(const Consumer& c) {
@@ -99,9 +103,10 @@ struct StepOperands {
 
 /// dQ of the tile before, of which its wgmmas are the newest but `After` groups, to memory.
 template <int After, typename Consumer>
-__device__ __forceinline__ void end_dq(Consumer& c, float (&dq)[kDqColumns / 2], int dq_tile) {
+__device__ __forceinline__ void end_dq(Consumer& c, float (&dq)[kDqColumns / 2], int dq_tile, bool is_first) {
   c.mark_step(Mark::wait_product, BackwardMarks::query_product, c.score_at.before().passed);
   ptx::wgmma_wait_group<After>(dq);
+  if (is_first) return;
   c.release_scores(c.score_at.before());
   c.mark_step(Mark::add);
   c.add_dq(dq, dq_tile);
@@ -139,7 +144,8 @@ __device__ __forceinline__ bool add_tables(const Consumer& c, const TablePart& t
 }
 /// A tile of 64 queries, whose Q and dO have come, and dQ of the one before. Returns the tile's number among dQ's sums.
 template <bool IsFirst, typename Consumer>
-__device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_tile_before) {
+__device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_tile_before, bool first) {
+  const bool is_first = kPeels ? IsFirst : first;
   const AttentionCall& call = c.params.backward.call;
   const int stage = c.at.slot();
   const int warp = static_cast<int>(kConfig.bias_rows ? ptx::opaque(threadIdx.x) : threadIdx.x) % kWarpgroup / 32;
@@ -189,7 +195,7 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
     if (kConfig.table_bias && is_hiding) tables.hide(p);
     c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
     ptx::wgmma_fence();
-    operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
+    operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !is_first);
     ptx::wgmma_commit_group();
     c.mark_step(Mark::wait_product, BackwardMarks::slope_product, c.at.passed);
     ptx::wgmma_wait_group<1>(flat(dp));
@@ -227,7 +233,7 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
       if constexpr (kConfig.table_gradients) {
         c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
         ptx::wgmma_fence();
-        operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
+        operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !is_first);
         ptx::wgmma_commit_group();
         const float total = tables.put_diagonals(dp);
         ptx::wgmma_wait_group<0>(c.dv);  // P's registers are free
@@ -252,21 +258,21 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
   if constexpr (!kHasDv) c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
   ptx::wgmma_fence();
   if constexpr (!kHasDv) {
-    operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !IsFirst);
+    operands.issue_gradient<kConfig.value_dim>(c.dv, p, operands.dout, !is_first);
     ptx::wgmma_commit_group();
   }
   if constexpr (!IsFirst) {
     c.mark_step(Mark::wait_full, BackwardMarks::scores, c.score_at.before().passed);
-    c.shared.scores.wait_full(c.score_at.before());
+    if (!is_first) c.shared.scores.wait_full(c.score_at.before());
     c.mark_step(Mark::product, BackwardMarks::query_product, c.score_at.before().passed);
-    c.template issue_dq<kKeys / 16>(dq, c.score_at.before().slot());
+    c.template issue_dq<kKeys / 16>(dq, c.score_at.before().slot(), 0, is_first);
     ptx::wgmma_fence();
   }
   c.mark_step(Mark::product, BackwardMarks::key_product, c.at.passed);
-  operands.issue_gradient<kConfig.head_dim>(c.dk, ds, operands.query, !IsFirst);
+  operands.issue_gradient<kConfig.head_dim>(c.dk, ds, operands.query, !is_first);
   ptx::wgmma_commit_group();
   if constexpr (kConfig.table_gradients) tables.add_positions_gradient();
-  if constexpr (!IsFirst) end_dq<1>(c, dq, dq_tile_before);
+  if constexpr (!IsFirst) end_dq<1>(c, dq, dq_tile_before, is_first);
   c.mark_step(Mark::wait_product, BackwardMarks::key_product, c.at.passed);
   ptx::wgmma_wait_group<0>(c.dk, c.dv);
   free_barrier_arrive(stage);
@@ -277,7 +283,8 @@ __device__ __forceinline__ int overlapped_step(Consumer& c, int flags, int dq_ti
 
 /// The same for a tile of 128 queries: the products of either half run under the other's scalar work.
 template <bool IsFirst, typename Consumer>
-__device__ __forceinline__ int step_in_halves(Consumer& c, int flags, int dq_tile_before) {
+__device__ __forceinline__ int step_in_halves(Consumer& c, int flags, int dq_tile_before, bool first) {
+  const bool is_first = kPeels ? IsFirst : first;
   constexpr int kHalf = kQueries / 2;
   const AttentionCall& call = c.params.backward.call;
   const int stage = c.at.slot(), warp = static_cast<int>(ptx::opaque(threadIdx.x)) % kWarpgroup / 32;
@@ -321,25 +328,26 @@ __device__ __forceinline__ int step_in_halves(Consumer& c, int flags, int dq_til
 
     c.mark_step(Mark::hand_over, BackwardMarks::scores, c.score_at.passed);
     if (half == 0) c.shared.scores.wait_empty(c.score_at);
+    if (kStoresByTma && half == 0 && is_first) c.end_stores();
     c.template write_scores<kHalf>(ds, half * kHalf);
     if (half == 1) {
       c.publish_scores();
       dq_tile = c.shared.note(stage).dq_tile;
       if constexpr (!IsFirst) {
         c.mark_step(Mark::wait_full, BackwardMarks::scores, c.score_at.before().passed);
-        c.shared.scores.wait_full(c.score_at.before());
+        if (!is_first) c.shared.scores.wait_full(c.score_at.before());
         c.mark_step(Mark::product, BackwardMarks::query_product, c.score_at.before().passed);
-        c.template issue_dq<kKeys / 16>(dq, c.score_at.before().slot());
+        c.template issue_dq<kKeys / 16>(dq, c.score_at.before().slot(), 0, is_first);
       }
     }
     const StepOperands here = operands.from(half * kHalf);
     c.mark_step(Mark::product, BackwardMarks::gradient_products, c.at.passed);
     ptx::wgmma_fence();
-    here.issue_gradient<kConfig.value_dim>(c.dv, p, here.dout, !IsFirst || half == 1);
-    here.issue_gradient<kConfig.head_dim>(c.dk, ds, here.query, !IsFirst || half == 1);
+    here.issue_gradient<kConfig.value_dim>(c.dv, p, here.dout, !is_first || half == 1);
+    here.issue_gradient<kConfig.head_dim>(c.dk, ds, here.query, !is_first || half == 1);
     ptx::wgmma_commit_group();
   }
-  if constexpr (!IsFirst) end_dq<1>(c, dq, dq_tile_before);
+  if constexpr (!IsFirst) end_dq<1>(c, dq, dq_tile_before, is_first);
   c.mark_step(Mark::wait_product, BackwardMarks::gradient_products, c.at.passed);
   ptx::wgmma_wait_group<0>(c.dk, c.dv);
   free_barrier_arrive(stage);

@@ -30,7 +30,7 @@ struct SumsKeeper {
   __device__ __forceinline__ void clear(unsigned tile) const {
     float* const sums = params.backward.dq_sums + static_cast<long long>(tile) * kSumsOfTile + lane * 4;
 #pragma unroll 8
-    for (int i = 0; i < kSumsOfTile; i += kBlockSums) *reinterpret_cast<float4*>(sums + i) = float4{0, 0, 0, 0};
+    for (int i = (kConfig.experiment & 512) != 0 ? kSumsOfTile : 0; i < kSumsOfTile; i += kBlockSums) *reinterpret_cast<float4*>(sums + i) = float4{0, 0, 0, 0};
     ptx::fence_gpu();
     __syncwarp();
     if (lane == 0) ptx::store_relaxed(&params.sums.cleared[tile], 1);

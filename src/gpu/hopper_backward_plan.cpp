@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "gpu/attention_maps.h"
@@ -336,7 +337,7 @@ HopperBackwardConfig choose_hopper_backward_config(const HopperBackwardConfig& w
   const bool has_bias = wanted.stored_bias || wanted.table_bias;
   const bool has_registers = !has_bias || std::max(wanted.head_dim, wanted.value_dim) <= 64;
   config.splits_scores = wanted.splits_scores && wanted.bfloat16 && !wanted.softcap && !wanted.interval_mask &&
-                         has_registers && wanted.accumulate_dq && tile.query_rows == 64;
+                         has_registers && wanted.accumulate_dq && tile.query_rows == 64 && !wanted.orders_sums;
   // The gradient of a dense bias is written by the warp that would clear, and takes the memory's time; tables are laid
   // out by that warp.
   config.clears_sums = kClearsSums && wanted.accumulate_dq && !has_bias;
@@ -372,7 +373,8 @@ ConfigKey hopper_backward_key(const HopperBackwardConfig& c) {
           c.table_bias,
           c.table_gradients,
           c.scaled_value,
-          c.orders_sums};
+          c.orders_sums,
+          c.experiment};
 }
 
 HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
@@ -400,7 +402,8 @@ HopperBackwardConfig hopper_backward_config(const ConfigKey& key) {
           key[21] != 0,
           key[22] != 0,
           key[23] != 0,
-          key[24] != 0};
+          key[24] != 0,
+          key[25]};
 }
 
 KernelRequest hopper_backward_request(const char* file, const char* kernel, const HopperBackwardConfig& c,
@@ -420,7 +423,7 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
       ", .gradient_rows = ", truth(c.gradient_rows), ", .trace = trace::Level{", static_cast<int>(c.trace),
       "}, .clears_sums = ", truth(c.clears_sums), ", .converts_sums = ", truth(c.converts_sums),
       ", .table_bias = ", truth(c.table_bias), ", .table_gradients = ", truth(c.table_gradients),
-      ", .scaled_value = ", truth(c.scaled_value), ", .orders_sums = ", truth(c.orders_sums), "};\n}  // namespace warploom\n");
+      ", .scaled_value = ", truth(c.scaled_value), ", .orders_sums = ", truth(c.orders_sums), ", .experiment = ", c.experiment, "};\n}  // namespace warploom\n");
   request.kernel_name = kernel;
   request.architecture = architecture;
   return request;
@@ -428,7 +431,7 @@ KernelRequest hopper_backward_request(const char* file, const char* kernel, cons
 
 bool orders_sums(const warploom_attention& call) {
   return kOrdersSums && kClearsSums && (call.flags & WARPLOOM_DETERMINISTIC) != 0 &&
-         std::max(call.head_dim, call.value_dim) <= kMostOrderedDim && call.dtype == WARPLOOM_BFLOAT16 &&
+         std::max(call.head_dim, call.value_dim) <= (std::getenv("WARPLOOM_ORD") ? std::atoi(std::getenv("WARPLOOM_ORD")) : kMostOrderedDim) && call.dtype == WARPLOOM_BFLOAT16 &&
          call.bias.kind == WARPLOOM_NO_BIAS && !has_interval_mask(call) && !has_score_function(call);
 }
 
@@ -449,6 +452,7 @@ HopperBackwardConfig hopper_backward_config_of(const warploom_attention& call) {
   config.bias_float32 = config.stored_bias && call.bias.dtype == WARPLOOM_FLOAT32;
   config.bias_rows = config.stored_bias && !has_bias_map(call);
   config.orders_sums = orders_sums(call);
+  if (const char* x = std::getenv("WARPLOOM_X")) config.experiment = std::atoi(x);
   config.gradient_rows = config.stored_bias && config.bias_gradient && !(config.bfloat16 && has_gradient_map(call));
   config.scaled_value = config.bias_gradient && !config.gradient_rows && !config.softmax && config.bfloat16 &&
                         bfloat16_carries(bias_gradient_factor(call, backward_params(call).call.bias));
@@ -471,7 +475,11 @@ Status start_hopper_backward(const warploom_attention& call, const Driver* cuda,
                          Map{"v", key_map(call, call.v, call.value_dim, key_rows), call.v, params.value}}) {
     if (Status status = encode_map(cuda, map.name, map.shape, map.tensor, map.target); !status.ok()) return status;
   }
-  if (!has_stored_bias(call)) return {};
+  if (!has_stored_bias(call)) {
+    if (call.head_dim > 64 || call.value_dim > 64) return {};
+    if (Status status = encode_map(cuda, "dk", key_map(call, call.dk, call.head_dim, 64), call.dk, params.bias); !status.ok()) return status;
+    return encode_map(cuda, "dv", key_map(call, call.dv, call.value_dim, 64), call.dv, params.bias_gradient);
+  }
   if (has_bias_map(call)) {
     if (Status status = encode_map(cuda, "bias", bias_map(call, query_rows), bias_tensor(call.bias), params.bias);
         !status.ok()) {
@@ -494,7 +502,8 @@ geometry::Schedule key_schedule(const warploom_attention& call, int key_rows, co
   const double in_l2 = kShareOfL2 * device.l2_bytes / std::max(1.0, bytes / std::max(1, pairs));
   // Fewer than two items a CTA in a group, or a smaller last group, leave CTAs without work at the end, where long
   // items have begun late: a third of the time at worst.
-  const double to_share = 2.0 * device.sm_count / std::max(1, schedule.query_tiles);
+  double to_share = (std::getenv("WARPLOOM_SHARE") ? std::atof(std::getenv("WARPLOOM_SHARE")) : 2.0) * device.sm_count / std::max(1, schedule.query_tiles);
+  if (const char* x = std::getenv("WARPLOOM_DEPTH"); x && orders_sums(call)) to_share = std::max(to_share, device.sm_count / std::atof(x));
   const double groups = std::max(1.0, std::round(pairs / std::max(in_l2, to_share)));
   schedule.pairs_in_group = std::max(1, static_cast<int>(std::ceil(pairs / groups)));
   return schedule;

@@ -21,7 +21,7 @@
 namespace warploom::gpu {
 
 /// The members of a kernel's configuration struct in order, zeros after them: what a compiled kernel is found by.
-using ConfigKey = std::array<std::int32_t, 25>;
+using ConfigKey = std::array<std::int32_t, 26>;
 
 /// Whether launches that can start over the end of the one before do (PlannedLaunch::overlaps_previous).
 inline constexpr bool kOverlapsLaunches = true;
