@@ -73,10 +73,10 @@ struct Consumer : trace::Pen<kConfig.trace> {
   __device__ __forceinline__ void issue_dq(float (&dq)[kDqColumns / 2], int buffer, int first_k = 0,
                                            bool is_first = false) {
     // Of an item's first tile there is none before: K's and V's places stand for its dS, and nobody wants the result.
-    const uint32 gradient = geometry::descriptor_low((is_first ? shared.key() : shared.score_tile(buffer)) + who * kDqGradientStep) +
+    const uint32 gradient = geometry::descriptor_low((is_first ? shared.key(key_at.slot()) : shared.score_tile(buffer)) + who * kDqGradientStep) +
                             geometry::k_major_step(kQueries, first_k * 16);
     const uint32 key =
-        geometry::descriptor_low(shared.key() + who * kDqKeyStep) + geometry::transposed_step(first_k * 16);
+        geometry::descriptor_low(shared.key(key_at.slot()) + who * kDqKeyStep) + geometry::transposed_step(first_k * 16);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Count; ++k) {
@@ -360,8 +360,8 @@ struct Consumer : trace::Pen<kConfig.trace> {
   }
   /// K by alpha / 2, which dQ's factor lacks then; V by the factor of a bias's gradient.
   __device__ __forceinline__ void scale_residents() {
-    if constexpr (kConfig.scaled_key) scale_rows<kConfig.head_dim>(shared.key(), 0.5f * params.backward.call.alpha);
-    if constexpr (kConfig.scaled_value) scale_rows<kConfig.value_dim>(shared.value(), params.backward.bias_factor);
+    if constexpr (kConfig.scaled_key) scale_rows<kConfig.head_dim>(shared.key(key_at.slot()), 0.5f * params.backward.call.alpha);
+    if constexpr (kConfig.scaled_value) scale_rows<kConfig.value_dim>(shared.value(key_at.slot()), params.backward.bias_factor);
     ptx::named_barrier_sync(pipeline::kFirstWarpgroupId + who, kWarpgroup);
   }
 

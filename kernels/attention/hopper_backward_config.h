@@ -141,6 +141,13 @@ struct HopperBackwardSharedMap {
   static constexpr int barrier_bytes = 8;
 };
 
+WARPLOOM_HD constexpr int key_slots(const HopperBackwardConfig& config) {
+  return (config.experiment & 1024) != 0 && config.query_rows == 128 && config.accumulate_dq &&
+                 !config.orders_sums
+             ? 2
+             : 1;
+}
+
 WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardConfig& config) {
   HopperBackwardSharedMap map;
   map.query_bytes = geometry::tile_bytes(config.query_rows, config.head_dim);
@@ -149,19 +156,20 @@ WARPLOOM_HD constexpr HopperBackwardSharedMap shared_map(const HopperBackwardCon
   map.row_terms_bytes = config.query_rows * (config.softmax ? 3 : 1) * static_cast<int>(sizeof(float));
   map.visible_bytes = config.key_rows / 32 * config.query_rows * static_cast<int>(sizeof(int));
   map.value = map.key + geometry::tile_bytes(config.key_rows, config.head_dim);
-  map.query = map.value + geometry::tile_bytes(config.key_rows, config.value_dim);
+  const int slots = key_slots(config);
+  map.query = map.key + slots * (map.value + geometry::tile_bytes(config.key_rows, config.value_dim));
   map.dout = map.query + config.stages * map.query_bytes;
   map.scores = map.dout + config.stages * map.dout_bytes;
   map.bias = map.scores + 2 * map.score_bytes;
   map.bias_row_bytes = config.bias_rows ? config.key_rows * (config.bias_float32 ? 4 : 2) + geometry::kChunkBytes : 0;
   map.bias_bytes = config.bias_rows ? config.query_rows * map.bias_row_bytes : config.stored_bias ? map.score_bytes : 0;
   map.sums = map.bias + config.stages * map.bias_bytes;
-  const int sums_bytes = config.query_rows * config.head_dim * static_cast<int>(sizeof(float));
+  const int sums_bytes = config.query_rows / (config.orders_sums ? 1 : slots) * config.head_dim * static_cast<int>(sizeof(float));
   map.row_terms = map.sums + (config.converts_sums || config.orders_sums ? sums_bytes : 0);
   map.visible = map.row_terms + config.stages * map.row_terms_bytes;
   map.barriers = map.visible + config.stages * map.visible_bytes;
   map.notes =
-      map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + 1 + config.stages + 2) + 2 +
+      map.barriers + map.barrier_bytes * (2 * (kBackwardItemSlots + slots + config.stages + 2) + 2 +
                                           (config.clears_sums ? kBackwardItemSlots : 0) + (config.orders_sums ? 2 : 0));
   map.exponents = map.notes + config.stages * static_cast<int>(sizeof(QueryTileNote));
   const int warps = config.bfloat16 ? 0 : 4 * config.consumers;

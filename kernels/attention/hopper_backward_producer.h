@@ -229,21 +229,21 @@ struct Loader : trace::Pen<kConfig.trace> {
       key_at.advance();
       return;
     }
-    const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(0);
+    const uint32 barrier = left < kKeys ? shared.landing : shared.keys.full(key_at.slot());
     if (lane == 0) {
       if (left < kKeys) {
         ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
       } else {
         ptx::mbarrier_expect_tx(barrier, kBytes);
       }
-      tile::tma_load_rows<kKeys, kConfig.head_dim>(&params.key, shared.key(), barrier, first, work.head, item.sequence);
-      tile::tma_load_rows<kKeys, kConfig.value_dim>(&params.value, shared.value(), barrier, first, work.head,
+      tile::tma_load_rows<kKeys, kConfig.head_dim>(&params.key, shared.key(key_at.slot()), barrier, first, work.head, item.sequence);
+      tile::tma_load_rows<kKeys, kConfig.value_dim>(&params.value, shared.value(key_at.slot()), barrier, first, work.head,
                                                     item.sequence);
     }
     if (left < kKeys) {
       // V needs none of it: what its rows lead to is masked.
       wait_landing();
-      zero_rows_from<kKeys, kConfig.head_dim>(shared.key(), static_cast<int>(left), lane);
+      zero_rows_from<kKeys, kConfig.head_dim>(shared.key(key_at.slot()), static_cast<int>(left), lane);
     }
     __syncwarp();
     shared.keys.publish(key_at);
@@ -400,8 +400,9 @@ struct Loader : trace::Pen<kConfig.trace> {
     // The first tile may come while the item before still needs its K and V.
     for (bool is_first = true; tile.number >= 0; is_first = false) {
       const QueryTile next = walk.next(tile);
+      if (kKeySlots > 1 && is_first) load_keys(item);
       load_queries(item, tile, next.number < 0, is_first);
-      if (!kKeysEarly && is_first) load_keys(item);
+      if (kKeySlots == 1 && !kKeysEarly && is_first) load_keys(item);
       tile = next;
     }
   }

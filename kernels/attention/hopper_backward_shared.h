@@ -40,7 +40,8 @@ struct Item {
 static_assert(sizeof(Item) <= kMap.item_bytes && sizeof(Work) == kWorkBytes && kMap.work_bytes == kWorkBytes);
 
 using ItemRing = pipeline::MbarrierRing<kBackwardItemSlots>;
-using KeyRing = pipeline::MbarrierRing<1>;
+constexpr int kKeySlots = key_slots(kConfig), kKeySlotBytes = kKeySlots == 1 ? 0 : (kMap.query - kMap.key) / kKeySlots;
+using KeyRing = pipeline::MbarrierRing<kKeySlots>;
 using TileRing = pipeline::MbarrierRing<kConfig.stages>;
 using ScoreRing = pipeline::MbarrierRing<2>;
 using SumsRing = pipeline::MbarrierRing<1>;
@@ -97,8 +98,8 @@ struct Shared {
   /// converts_sums: a tile of dQ's sums, and what it belongs to.
   __device__ __forceinline__ uint32 sums() const { return address + kMap.sums; }
   __device__ __forceinline__ Work& converted() const { return *reinterpret_cast<Work*>(bytes + kMap.converted); }
-  __device__ __forceinline__ uint32 key() const { return address + kMap.key; }
-  __device__ __forceinline__ uint32 value() const { return address + kMap.value; }
+  __device__ __forceinline__ uint32 key(int slot = 0) const { return address + kMap.key + slot * kKeySlotBytes; }
+  __device__ __forceinline__ uint32 value(int slot = 0) const { return address + kMap.value + slot * kKeySlotBytes; }
   __device__ __forceinline__ uint32 query(int stage) const { return address + kMap.query + stage * kMap.query_bytes; }
   __device__ __forceinline__ uint32 dout(int stage) const { return address + kMap.dout + stage * kMap.dout_bytes; }
   __device__ __forceinline__ uint32 score_tile(int buffer) const {

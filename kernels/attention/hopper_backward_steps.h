@@ -61,9 +61,9 @@ struct StepOperands {
     uint32 base = shared.address;
     if constexpr (kDqByRows || kConfig.bias_rows || kConfig.table_bias)
       base = ptx::opaque(base);  // addresses are computed here and not kept: registers
-    const int stage = c.at.slot();
-    return {geometry::descriptor_low(base + kMap.key + c.who * 64 * kRowBytes),
-            geometry::descriptor_low(base + kMap.value + c.who * 64 * kRowBytes),
+    const int stage = c.at.slot(), keys = c.key_at.slot() * kKeySlotBytes;
+    return {geometry::descriptor_low(base + kMap.key + keys + c.who * 64 * kRowBytes),
+            geometry::descriptor_low(base + kMap.value + keys + c.who * 64 * kRowBytes),
             geometry::descriptor_low(base + kMap.query + stage * kMap.query_bytes, kQueries * kRowBytes),
             geometry::descriptor_low(base + kMap.dout + stage * kMap.dout_bytes, kQueries * kRowBytes)};
   }

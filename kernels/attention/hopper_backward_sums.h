@@ -19,6 +19,7 @@
 namespace warploom {
 
 constexpr int kSumsOfTile = kQueries * kConfig.head_dim;
+constexpr int kRowsOfPart = kQueries / kKeySlots, kSumsOfPart = kSumsOfTile / kKeySlots;
 constexpr int kBlockSums = 128;  // of 16 rows and 8 columns: four a lane (geometry/fragment.h)
 static_assert(kSumsOfTile % kBlockSums == 0);
 
@@ -120,12 +121,13 @@ struct SumsConverter {
 
   /// Four lanes of an mma have a row's eight columns of a block: their 16 bytes are exchanged with those of three other
   /// rows, so that the reads below meet no bank twice.
-  __device__ __forceinline__ void fetch(int tile) const {
+  __device__ __forceinline__ void fetch(int tile, int part) const {
     const int lane = static_cast<int>(ptx::lane_id());  // asked for again, as below: registers
-    const float* const sums = params.backward.dq_sums + static_cast<long long>(tile) * kSumsOfTile + lane * 4;
+    const float* const sums =
+        params.backward.dq_sums + static_cast<long long>(tile) * kSumsOfTile + part * kSumsOfPart + lane * 4;
     const uint32 to = place + (lane ^ lane / 8) * 16;
 #pragma unroll 8
-    for (int block = 0; block < kSumsOfTile / kBlockSums; ++block) {
+    for (int block = 0; block < kSumsOfPart / kBlockSums; ++block) {
       ptx::cp_async_16(to + block * kBlockSums * 4, sums + block * kBlockSums, true);
     }
     ptx::cp_async_commit_group();
@@ -142,7 +144,7 @@ struct SumsConverter {
     const tile::GlobalRows rows = rows_of(to, work.sequence, work.tensor_q + first + row_of_block, work.head);
     const uint32 from = place + eighth * 64 + eighth / 2 * 16 + row_of_block / 8 * 8;
 #pragma unroll 1
-    for (int block = lane / 16; block < kQueries / 16 * kBlocks; block += 2) {
+    for (int block = lane / 16; block < kRowsOfPart / 16 * kBlocks; block += 2) {
       uint4 values{0, 0, 0, 0};
       const int first_of_block = block / kBlocks * 16;
       if (first_of_block + row_of_block >= slots) continue;
@@ -182,9 +184,18 @@ struct SumsConverter {
                                               call.schedule.heads * call.heads_per_key_head, work.head, kQueries, 1) /
                                kQueries);
           wait_done(work, tile);
-          fetch(tile);
+          fetch(tile, 0);
         }
-        store(work, first, used, geometry::min_of(static_cast<int>(work.slot_q) - first, kQueries));
+        store(work, first, used, geometry::min_of(static_cast<int>(work.slot_q) - first, kRowsOfPart));
+        if constexpr (kKeySlots > 1) {
+          const int left = static_cast<int>(work.slot_q) - first - kRowsOfPart;
+          if (left > 0) {
+            if (used > kRowsOfPart) fetch(static_cast<int>(dq_sums_offset(work.first_q, work.sequence, first / kQueries,
+                                              call.schedule.heads * call.heads_per_key_head, work.head, kQueries, 1) /
+                               kQueries), 1);
+            store(work, first + kRowsOfPart, used - kRowsOfPart, geometry::min_of(left, kRowsOfPart));
+          }
+        }
       }
       __syncwarp();  // all have read the work
     }
@@ -192,7 +203,7 @@ struct SumsConverter {
 };
 
 /// How many warps of the first consumer have room for a tile where K, V and the tiles of Q and dO were.
-constexpr int kTailConverters = kMap.scores / (kSumsOfTile * 4) < 4 ? kMap.scores / (kSumsOfTile * 4) : 4;
+constexpr int kTailConverters = kMap.scores / (kSumsOfPart * 4) < 4 ? kMap.scores / (kSumsOfPart * 4) : 4;
 
 /// At the end the first consumer's warps convert, too: what no products run beside any more. Both consumers.
 __device__ __forceinline__ void convert_tail(const HopperBackwardParams& params, const Shared& shared, int who) {
@@ -201,7 +212,7 @@ __device__ __forceinline__ void convert_tail(const HopperBackwardParams& params,
   if (who > 0 || warp >= kTailConverters) return;
   Work& work = *reinterpret_cast<Work*>(shared.bytes + kMap.visible + warp * kMap.work_bytes);
   const SumsConverter converter{params, shared, static_cast<int>(threadIdx.x) % 32,
-                                shared.address + warp * (kSumsOfTile * 4), work};
+                                shared.address + warp * (kSumsOfPart * 4), work};
   converter.run();
 }
 
