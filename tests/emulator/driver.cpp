@@ -4,7 +4,9 @@
 //   WARPLOOM_EMULATOR_ARCH   90 (default) or 80
 //   WARPLOOM_EMULATOR_SMS    multiprocessors, and CTAs that run side by side; default 4
 //   WARPLOOM_EMULATOR_HOST_MEMORY  1: any memory of the process counts as the device's, e.g. tensors of a CPU library
-//   WARPLOOM_EMULATOR_SEED   0 (default): asynchronous copies are made at once. Else: late, in an order that it chooses
+//   WARPLOOM_EMULATOR_SEED   0 (default): asynchronous copies are made at once. Else: late, in an order that it
+//   chooses,
+//                            and one warp of each CTA is far slower than the others
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -42,15 +42,6 @@ warploom_attention bucketed_call(int64_t batch, int64_t length, int64_t heads, i
   return call;
 }
 
-/// By the kernels for every GPU.
-std::unique_ptr<GpuPlan> mma_plan_of(const warploom_attention& call) {
-  auto plan = std::make_unique<GpuPlan>();
-  plan->architecture = compile_architecture(device_of("sm_90a"));
-  const Status status = plan_mma_backward(call, device_of("sm_90a"), *plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return plan;
-}
-
 BackwardConfig main_config(const GpuPlan& plan) {
   for (const PlannedLaunch& launch : plan.launches) {
     if (launch.family == &kMmaBackward) return mma_backward_config(launch.config);
@@ -61,15 +52,15 @@ BackwardConfig main_config(const GpuPlan& plan) {
 
 TEST(BackwardBiasPlan, WhatHasAnElementForEachPairIsWrittenByTheMainKernel) {
   warploom_attention call = call_of(8, 1024, 4, 128);
-  EXPECT_EQ(families_of(*mma_plan_of(call)), (Families{&kMmaBackward, &kBackwardDqSums}));
-  EXPECT_EQ(main_config(*mma_plan_of(call)).bias, BiasKind::rows16);
-  EXPECT_TRUE(main_config(*mma_plan_of(call)).bias_gradient);
-  EXPECT_TRUE(main_config(*mma_plan_of(call)).bias_aligned);
+  EXPECT_EQ(families_of(*mma_backward_plan_of(call)), (Families{&kMmaBackward, &kBackwardDqSums}));
+  EXPECT_EQ(main_config(*mma_backward_plan_of(call)).bias, BiasKind::rows16);
+  EXPECT_TRUE(main_config(*mma_backward_plan_of(call)).bias_gradient);
+  EXPECT_TRUE(main_config(*mma_backward_plan_of(call)).bias_aligned);
   call.bias.grad_row_stride = 1027;
-  EXPECT_FALSE(main_config(*mma_plan_of(call)).bias_aligned);
+  EXPECT_FALSE(main_config(*mma_backward_plan_of(call)).bias_aligned);
   call.bias.grad = nullptr;
-  EXPECT_FALSE(main_config(*mma_plan_of(call)).bias_gradient);
-  EXPECT_TRUE(main_config(*mma_plan_of(call)).bias_aligned);
+  EXPECT_FALSE(main_config(*mma_backward_plan_of(call)).bias_gradient);
+  EXPECT_TRUE(main_config(*mma_backward_plan_of(call)).bias_aligned);
   EXPECT_EQ(bias_gradient_by(call), BiasGradientBy::nobody);
 
   call = call_of(8, 1024, 4, 128);
@@ -84,7 +75,7 @@ TEST(BackwardBiasPlan, WhatPairsShareIsSummedAndNothingIsCleared) {
   call.bias.heads = 1;
   for (const bool deterministic : {false, true}) {
     call.flags = deterministic ? WARPLOOM_DETERMINISTIC : 0;
-    const auto plan = mma_plan_of(call);
+    const auto plan = mma_backward_plan_of(call);
     EXPECT_EQ(families_of(*plan),
               (Families{&kMmaBackward, &kMmaBackwardBias, deterministic ? &kMmaBackwardDq : &kBackwardDqSums}));
     EXPECT_FALSE(main_config(*plan).bias_gradient);
@@ -94,7 +85,7 @@ TEST(BackwardBiasPlan, WhatPairsShareIsSummedAndNothingIsCleared) {
     }
   }
   call.bias.batch = 1;
-  EXPECT_EQ(mma_plan_of(call)->launches[1].ctas, 16 * 16);
+  EXPECT_EQ(mma_backward_plan_of(call)->launches[1].ctas, 16 * 16);
   call.heads = call.key_heads = 1;
   call.batch = 1;
   EXPECT_EQ(bias_gradient_by(call), BiasGradientBy::main_kernel);  // there is nobody to share it with
@@ -103,42 +94,42 @@ TEST(BackwardBiasPlan, WhatPairsShareIsSummedAndNothingIsCleared) {
 TEST(BackwardBiasPlan, TablesHaveScratchMemoryThatGrowsWithTheLengthOnly) {
   warploom_attention call = bucketed_call(2, 1024, 4, 64, 100);
   call.flags = WARPLOOM_DETERMINISTIC;
-  const auto plan = mma_plan_of(call);
+  const auto plan = mma_backward_plan_of(call);
   EXPECT_EQ(families_of(*plan), (Families{&kMmaBackward, &kMmaBackwardBias, &kBackwardTableSums, &kMmaBackwardDq}));
   EXPECT_EQ(plan->launches[1].ctas, 2 * 4 * (16 + 16 - 1) * kDiagonalParts);
   EXPECT_EQ(plan->launches[2].ctas, 4 * 1024 + 100);
   warploom_attention longer = bucketed_call(2, 8192, 4, 64, 100);
   longer.flags = WARPLOOM_DETERMINISTIC;
-  EXPECT_LT(mma_plan_of(longer)->scratch_bytes, 9 * plan->scratch_bytes);
+  EXPECT_LT(mma_backward_plan_of(longer)->scratch_bytes, 9 * plan->scratch_bytes);
 
   warploom_attention large = bucketed_call(2, 1024, 4, 64, 1000);
-  EXPECT_EQ(mma_plan_of(large)->launches[1].ctas, 4 * plan->launches[1].ctas);  // so many passes
+  EXPECT_EQ(mma_backward_plan_of(large)->launches[1].ctas, 4 * plan->launches[1].ctas);  // so many passes
   large.bias.time_grad = nullptr;
-  EXPECT_EQ(mma_plan_of(large)->launches[1].ctas, plan->launches[1].ctas);
-  EXPECT_EQ(mma_plan_of(large)->launches[2].ctas, 4 * 1024);
+  EXPECT_EQ(mma_backward_plan_of(large)->launches[1].ctas, plan->launches[1].ctas);
+  EXPECT_EQ(mma_backward_plan_of(large)->launches[2].ctas, 4 * 1024);
 }
 
 TEST(BackwardBiasPlan, TheMainKernelAddsUpTablesUnlessTheyMustRepeatOrAreLarge) {
   warploom_attention call = bucketed_call(2, 1024, 4, 64, 129);
-  const auto plan = mma_plan_of(call);
+  const auto plan = mma_backward_plan_of(call);
   EXPECT_EQ(families_of(*plan), (Families{&kMmaBackward, &kBackwardTableTotals, &kBackwardDqSums}));
   EXPECT_TRUE(main_config(*plan).bias_gradient);
   EXPECT_EQ(plan->launches[1].ctas, (4 * 1024 + 129 + 255) / 256);
   EXPECT_EQ(bias_gradient_by(bucketed_call(2, 1024, 4, 64, 130)), BiasGradientBy::tables);
   call.bias.time_grad = nullptr;
-  EXPECT_EQ(mma_plan_of(call)->launches[1].ctas, 4 * 1024 / 256);
+  EXPECT_EQ(mma_backward_plan_of(call)->launches[1].ctas, 4 * 1024 / 256);
   call.bias.position_grad = nullptr;
-  EXPECT_FALSE(main_config(*mma_plan_of(call)).bias_gradient);
+  EXPECT_FALSE(main_config(*mma_backward_plan_of(call)).bias_gradient);
   call = bucketed_call(2, 1024, 4, 64, 129);
   call.flags = WARPLOOM_DETERMINISTIC;
   EXPECT_EQ(bias_gradient_by(call), BiasGradientBy::tables);
-  EXPECT_FALSE(main_config(*mma_plan_of(call)).bias_gradient);
+  EXPECT_FALSE(main_config(*mma_backward_plan_of(call)).bias_gradient);
 }
 
 TEST(BackwardBiasPlan, TotalsLieInTheClearedPartBehindTheSumsOfDq) {
   warploom_attention call = bucketed_call(3, 500, 2, 64, 30);
   call.op = WARPLOOM_SOFTMAX;
-  const auto plan = mma_plan_of(call);
+  const auto plan = mma_backward_plan_of(call);
   plan->bind_scratch(*plan, 0x100000);
   const auto& params = plan->launches[0].params_as<BackwardParams>();
   const auto totals = reinterpret_cast<uintptr_t>(params.bias_sums.totals);
@@ -153,7 +144,7 @@ TEST(BackwardBiasPlan, RecordsLieBehindTheRowTerms) {
   warploom_attention call = bucketed_call(3, 500, 2, 64, 30);
   call.op = WARPLOOM_SOFTMAX;
   call.flags = WARPLOOM_DETERMINISTIC;
-  const auto plan = mma_plan_of(call);
+  const auto plan = mma_backward_plan_of(call);
   plan->bind_scratch(*plan, 0x100000);
   const auto& params = plan->launches[0].params_as<BackwardParams>();
   const auto terms = reinterpret_cast<uintptr_t>(params.row_terms);
@@ -214,7 +205,7 @@ TEST(BackwardBiasPlan, FactorsAreThoseThatDsLacks) {
   call.flags = WARPLOOM_HAS_ALPHA | WARPLOOM_HAS_DIVISOR;
   call.alpha = -3;
   call.divisor = 8;
-  const auto factor = [&] { return mma_plan_of(call)->launches[0].params_as<BackwardParams>().bias_factor; };
+  const auto factor = [&] { return mma_backward_plan_of(call)->launches[0].params_as<BackwardParams>().bias_factor; };
   EXPECT_FLOAT_EQ(factor(), -3.0f / 16);
   call.flags |= WARPLOOM_BIAS_NOT_SCALED;
   EXPECT_FLOAT_EQ(factor(), 1.0f / 16);
@@ -263,7 +254,7 @@ TEST(BackwardBiasPlan, EveryHeadDimensionFitsEveryArchitecture) {
 TEST(BackwardBiasPlan, DescriptionSaysWhoComputesTheGradient) {
   const DeviceInfo device = device_of("sm_90a");
   for (const warploom_attention& call : {call_of(2, 256, 4, 64), bucketed_call(2, 256, 4, 64, 20)}) {
-    const auto json = nlohmann::json::parse(describe(*mma_plan_of(call), call, device));
+    const auto json = nlohmann::json::parse(describe(*mma_backward_plan_of(call), call, device));
     EXPECT_EQ(json["config"]["bias"], call.bias.kind == WARPLOOM_DENSE_BIAS ? "rows16" : "bucketed");
     EXPECT_FALSE(json["bias_gradient"].get<std::string>().empty());
     EXPECT_GT(json["scratch_bytes"].get<int64_t>(), 0);

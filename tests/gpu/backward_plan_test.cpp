@@ -24,30 +24,24 @@ warploom_attention call_of(uint32_t op, int64_t batch, int64_t max_seqlen, int64
   return call;
 }
 
-std::unique_ptr<GpuPlan> mma_plan_of(const warploom_attention& call, const DeviceInfo& device) {
-  auto plan = std::make_unique<GpuPlan>();
-  const Status status = plan_mma_backward(call, device, *plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return plan;
-}
-
 TEST(BackwardPlan, LaunchesOfEachOperatorAndMode) {
   const DeviceInfo device = device_of("sm_90a");
   warploom_attention hstu = call_of(WARPLOOM_HSTU, 8, 1024, 4, 128);
   warploom_attention softmax = call_of(WARPLOOM_SOFTMAX, 8, 1024, 4, 128);
-  EXPECT_EQ(families_of(*mma_plan_of(hstu, device)), (Families{&kMmaBackward, &kBackwardDqSums}));
-  EXPECT_EQ(families_of(*mma_plan_of(softmax, device)),
+  EXPECT_EQ(families_of(*mma_backward_plan_of(hstu, device)), (Families{&kMmaBackward, &kBackwardDqSums}));
+  EXPECT_EQ(families_of(*mma_backward_plan_of(softmax, device)),
             (Families{&kBackwardRowTerms, &kMmaBackward, &kBackwardDqSums}));
   hstu.flags |= WARPLOOM_DETERMINISTIC;
   softmax.flags |= WARPLOOM_DETERMINISTIC;
-  EXPECT_EQ(families_of(*mma_plan_of(hstu, device)), (Families{&kMmaBackward, &kMmaBackwardDq}));
-  EXPECT_EQ(families_of(*mma_plan_of(softmax, device)), (Families{&kBackwardRowTerms, &kMmaBackward, &kMmaBackwardDq}));
+  EXPECT_EQ(families_of(*mma_backward_plan_of(hstu, device)), (Families{&kMmaBackward, &kMmaBackwardDq}));
+  EXPECT_EQ(families_of(*mma_backward_plan_of(softmax, device)),
+            (Families{&kBackwardRowTerms, &kMmaBackward, &kMmaBackwardDq}));
 }
 
 TEST(BackwardPlan, ScratchHoldsTheSumsFirst) {
   const DeviceInfo device = device_of("sm_90a");
   warploom_attention call = call_of(WARPLOOM_SOFTMAX, 3, 1000, 4, 64);
-  const auto plan = mma_plan_of(call, device);
+  const auto plan = mma_backward_plan_of(call, device);
   const BackwardConfig config = mma_backward_config(plan->launches[1].config);
   const long long tiles = dq_tiles(call.total_q, 3, config.query_rows);
   const auto sums = static_cast<size_t>(tiles * 4 * config.query_rows * 64) * sizeof(float);
@@ -61,9 +55,9 @@ TEST(BackwardPlan, ScratchHoldsTheSumsFirst) {
   }
 
   call.flags |= WARPLOOM_DETERMINISTIC;
-  EXPECT_EQ(mma_plan_of(call, device)->cleared_bytes, 0u);
+  EXPECT_EQ(mma_backward_plan_of(call, device)->cleared_bytes, 0u);
   call.op = WARPLOOM_HSTU;
-  EXPECT_EQ(mma_plan_of(call, device)->scratch_bytes, 0u);
+  EXPECT_EQ(mma_backward_plan_of(call, device)->scratch_bytes, 0u);
 }
 
 TEST(BackwardPlan, NoTwoSequencesShareATileOfSums) {
@@ -121,12 +115,12 @@ TEST(BackwardPlan, FactorsAreLeftToTheEnd) {
   call.flags |= WARPLOOM_HAS_ALPHA | WARPLOOM_HAS_DIVISOR;
   call.alpha = -3;
   call.divisor = 8;
-  const auto hstu = mma_plan_of(call, device);
+  const auto hstu = mma_backward_plan_of(call, device);
   EXPECT_FLOAT_EQ(hstu->launches[0].params_as<BackwardParams>().score_factor, -3.0f / 16);
   EXPECT_FLOAT_EQ(hstu->launches[0].params_as<BackwardParams>().probability_factor, 0.125f);
   call.op = WARPLOOM_SOFTMAX;
   call.flags = WARPLOOM_HAS_ALPHA;
-  const auto softmax = mma_plan_of(call, device);
+  const auto softmax = mma_backward_plan_of(call, device);
   EXPECT_FLOAT_EQ(softmax->launches[1].params_as<BackwardParams>().score_factor, -3);
   EXPECT_FLOAT_EQ(softmax->launches[1].params_as<BackwardParams>().probability_factor, 1);
 }
@@ -134,7 +128,7 @@ TEST(BackwardPlan, FactorsAreLeftToTheEnd) {
 TEST(BackwardPlan, KeyTilesCoverKeyHeadsAndTheLongestKeys) {
   warploom_attention call = call_of(WARPLOOM_HSTU, 4, 1000, 8, 64);
   call.key_heads = 2;
-  const auto plan = mma_plan_of(call, device_of("sm_90a"));
+  const auto plan = mma_backward_plan_of(call, device_of("sm_90a"));
   const BackwardConfig config = mma_backward_config(plan->launches[0].config);
   const geometry::Schedule& schedule = plan->launches[0].params_as<BackwardParams>().call.schedule;
   EXPECT_EQ(schedule.heads, 2);
@@ -145,14 +139,14 @@ TEST(BackwardPlan, KeyTilesCoverKeyHeadsAndTheLongestKeys) {
   EXPECT_EQ(plan->launches[1].params_as<BackwardParams>().call.schedule.heads, 8);
 
   call.total_q = 0;
-  EXPECT_GT(mma_plan_of(call, device_of("sm_90a"))->launches[0].ctas, 0);  // dk and dv are still written
-  EXPECT_EQ(mma_plan_of(call, device_of("sm_90a"))->launches[1].ctas, 0);
+  EXPECT_GT(mma_backward_plan_of(call, device_of("sm_90a"))->launches[0].ctas, 0);  // dk and dv are still written
+  EXPECT_EQ(mma_backward_plan_of(call, device_of("sm_90a"))->launches[1].ctas, 0);
 }
 
 TEST(BackwardPlan, DescriptionIsJson) {
   const warploom_attention call = call_of(WARPLOOM_SOFTMAX, 8, 4096, 4, 128);
   const DeviceInfo device = device_of("sm_90a");
-  const auto json = nlohmann::json::parse(describe(*mma_plan_of(call, device), call, device));
+  const auto json = nlohmann::json::parse(describe(*mma_backward_plan_of(call, device), call, device));
   EXPECT_EQ(json["config"]["score"], "softmax");
   EXPECT_EQ(json["launches"].size(), 3u);
   EXPECT_GT(json["scratch_bytes"].get<int64_t>(), 0);

@@ -25,10 +25,8 @@ namespace {
 
 /// A jagged backward call on a GPU; planning reads none of its pointers.
 warploom_attention call_of(uint32_t op, int64_t batch, int64_t max_seqlen, int64_t heads, int64_t head_dim) {
-  warploom_attention call = jagged_call(batch, max_seqlen, heads, head_dim);
+  warploom_attention call = backward_call(batch, max_seqlen, heads, head_dim);
   call.op = op;
-  call.pass = WARPLOOM_BACKWARD;
-  give_rows(call, {&call.q, &call.k, &call.v, &call.dout, &call.dq, &call.dk, &call.dv});
   return call;
 }
 

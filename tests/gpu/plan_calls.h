@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "gpu/backward_plan.h"
 #include "gpu/choose_plan.h"
 #include "gpu/plan.h"
 #include "gpu/reference_device.h"
@@ -76,6 +77,16 @@ inline std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const De
 }
 inline std::unique_ptr<GpuPlan> plan_of(const warploom_attention& call, const char* architecture = "sm_90a") {
   return plan_of(call, device_of(architecture));
+}
+
+/// The backward plan by the kernels for every GPU.
+inline std::unique_ptr<GpuPlan> mma_backward_plan_of(const warploom_attention& call,
+                                                     const DeviceInfo& device = device_of("sm_90a")) {
+  auto plan = std::make_unique<GpuPlan>();
+  plan->architecture = compile_architecture(device);
+  const Status status = plan_mma_backward(call, device, *plan);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return plan;
 }
 
 /// The kernels that a plan launches, in order.
