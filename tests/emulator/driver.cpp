@@ -5,8 +5,7 @@
 //   WARPLOOM_EMULATOR_SMS    multiprocessors, and CTAs that run side by side; default 4
 //   WARPLOOM_EMULATOR_HOST_MEMORY  1: any memory of the process counts as the device's, e.g. tensors of a CPU library
 //   WARPLOOM_EMULATOR_SEED   0 (default): asynchronous copies are made at once. Else: late, in an order that it
-//   chooses,
-//                            and one warp of each CTA is far slower than the others
+//                            chooses, and one warp of each CTA is far slower than the others
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
